@@ -21,10 +21,10 @@ from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from anyio import CancelScope, to_thread
+from anyio import CancelScope
 
 from virtcloud.client.api import Client
-from virtcloud.client.call_threads import CallThreads, run_waiting
+from virtcloud.client.call_threads import CallThreads, RepeatedCall, run_waiting
 from virtcloud.client.calls import PAGE_SIZE
 from virtcloud.client.cluster import Cluster
 from virtcloud.client.events import ClusterEvent, find_events
@@ -38,7 +38,9 @@ R = TypeVar("R")
 W = TypeVar("W")
 
 
-def _asynchronous(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], Awaitable[R]]:
+def _asynchronous(
+    method: Callable[Concatenate[Any, P], R], dispose: Callable[[R], object] | None = None
+) -> Callable[Concatenate[Any, P], Awaitable[R]]:
     signature = inspect.signature(method)
 
     @wraps(method)
@@ -46,19 +48,21 @@ def _asynchronous(method: Callable[Concatenate[Any, P], R]) -> Callable[Concaten
         bound, threads = signature.bind(wrapper.sync, *args, **keys), _threads_of(wrapper)
         if "progress" in signature.parameters:
             return await run_waiting(threads, method, bound)
-        return await threads.run(partial(method, *bound.args, **bound.kwargs))
+        return await threads.run(partial(method, *bound.args, **bound.kwargs), dispose)
 
     return call
 
 
 def _asynchronous_wrapped(
-    method: Callable[Concatenate[Any, P], R], wrap: Callable[[Any, R], W]
+    method: Callable[Concatenate[Any, P], R],
+    wrap: Callable[[Any, R], W],
+    dispose: Callable[[R], object] | None = None,
 ) -> Callable[Concatenate[Any, P], Awaitable[W]]:
     """Return a coroutine function that runs ``method`` in a thread, and returns ``wrap(wrapper, result)``.
 
-    ``wrapper`` is the asynchronous object.
+    ``wrapper`` is the asynchronous object. If the task is cancelled, ``dispose`` is called with the result.
     """
-    called = _asynchronous(method)
+    called = _asynchronous(method, dispose)
 
     @wraps(method)
     async def call(wrapper: Any, /, *args: P.args, **keys: P.kwargs) -> W:  # noqa: ANN401 - one of the classes below
@@ -83,6 +87,8 @@ class AsyncStream:
         """Wrap ``sync``."""
         self.sync = sync
         self.threads = threads
+        self._reception = RepeatedCall(threads, sync.receive)
+        threads.streams.add(sync)
 
     async def __aenter__(self) -> Self:
         """Return this stream."""
@@ -99,8 +105,11 @@ class AsyncStream:
 
     send = _asynchronous(SessionStream.send)
     send_end = _asynchronous(SessionStream.send_end)
-    receive = _asynchronous(SessionStream.receive)
     close = _asynchronous(SessionStream.close)
+
+    async def receive(self) -> bytes:
+        """Return the next bytes; see :meth:`SessionStream.receive`. A cancelled call leaves them to the next call."""
+        return await self._reception.run()
 
 
 def _wrap_stream(guest: "AsyncGuest", stream: SessionStream) -> AsyncStream:
@@ -128,9 +137,9 @@ class AsyncGuest:
     ssh = _asynchronous(ClusterGuest.ssh)
     clone = _asynchronous(ClusterGuest.clone)
     wait_confirmed = _asynchronous_wrapped(ClusterGuest.wait_confirmed, _return_self)
-    connect = _asynchronous_wrapped(ClusterGuest.connect, _wrap_stream)
-    console = _asynchronous_wrapped(ClusterGuest.console, _wrap_stream)
-    open_log = _asynchronous_wrapped(ClusterGuest.open_log, _wrap_stream)
+    connect = _asynchronous_wrapped(ClusterGuest.connect, _wrap_stream, SessionStream.close)
+    console = _asynchronous_wrapped(ClusterGuest.console, _wrap_stream, SessionStream.close)
+    open_log = _asynchronous_wrapped(ClusterGuest.open_log, _wrap_stream, SessionStream.close)
 
     async def log(self, *, follow: bool = False) -> AsyncIterator[bytes]:
         """Yield the log of the guest's console; see :meth:`ClusterGuest.log`."""
@@ -241,10 +250,10 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections, after the threads of cancelled calls have ended (usually within a second)."""
+        """Close the open streams, wait for threads of cancelled calls (usually a second), and close the connections."""
         try:
             with CancelScope(shield=True):
-                await to_thread.run_sync(self.threads.wait_idle)
+                await self.threads.end_calls()
         finally:
             self.sync.close()
 
