@@ -76,14 +76,14 @@ def drop_capabilities() -> None:
 def extract(archive: tarfile.TarFile, max_bytes: int, max_files: int) -> int:
     """Create all files of an archive except devices and FIFOs. Raise BadArchive if the archive exceeds a limit.
 
-    Return the size of the regular files in bytes, plus ``BLOCK_BYTES`` for each member.
+    Return the size of the files in bytes, plus ``BLOCK_BYTES`` for each member.
     """
     # Accept all members. Python up to 3.11.3 has no argument for a filter.
     archive.extraction_filter = lambda member, _: member
     size = 0
     for count, member in enumerate(archive, 1):
         archive.members = []  # type: ignore[attr-defined] # otherwise tarfile keeps every member in memory
-        size += BLOCK_BYTES + (member.size if member.isreg() else 0)
+        size += BLOCK_BYTES + count_bytes(member)
         if size > max_bytes or count > max_files:
             raise BadArchive(
                 f"the archive contains more than {max_bytes} bytes or {max_files} files; the limits are in the agent's "
@@ -93,6 +93,20 @@ def extract(archive: tarfile.TarFile, max_bytes: int, max_files: int) -> int:
             archive.extract(member, path="/", numeric_owner=True)
             set_capabilities(member)
     return size
+
+
+def count_bytes(member: tarfile.TarInfo) -> int:
+    """Return the maximum number of bytes that tarfile writes to the disk for a member.
+
+    tarfile unpacks a member of an unknown type as a regular file. For a sparse file, tarfile writes all parts in the
+    member's list, even if the file is shorter than its parts. Raise BadArchive for a negative size.
+    """
+    if member.type in tarfile.SUPPORTED_TYPES and not member.isreg():
+        return 0
+    parts = [length for _, length in cast("list[tuple[int, int]] | None", member.sparse) or ()]
+    if min([member.size, *parts]) < 0:
+        raise BadArchive(f"expected a size of at least 0 for {member.name!r}, got a negative size")
+    return max(member.size, sum(parts))
 
 
 def set_capabilities(member: tarfile.TarInfo) -> None:

@@ -30,6 +30,13 @@ def member(name: str, data: bytes = b"", **changes: Any) -> tuple[tarfile.TarInf
     return info, data
 
 
+def sparse_member(part: str) -> tuple[tarfile.TarInfo, bytes]:
+    """Return an empty sparse file (GNU format 0.1) whose list contains a part of ``part`` bytes."""
+    headers = {"GNU.sparse.map": f"0,{part}", "GNU.sparse.size": "0"}
+    return member("zeros", bytes(8 * MIB), pax_headers=headers)
+
+
+SPARSE = {"GNU.sparse.map": "0,5,8192,6", "GNU.sparse.size": "8198"}
 INIT = member("sbin/init", b"#!/bin/sh\n")
 
 
@@ -54,6 +61,29 @@ def test_archives_are_unpacked(host: Host, server: FileServer, image_format: str
     image = host.get(host.source(format=image_format))
     assert isinstance(image, LxcImage)
     assert (image.rootfs / "sbin/init").read_bytes() == b"#!/bin/sh\n"
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("packed", "changes"),
+    [
+        (b"first" + bytes(507) + b"second", {"pax_headers": SPARSE}),
+        (b"first", {"type": tarfile.CONTTYPE}),
+        (b"first", {"type": b"Z"}),
+    ],
+    ids=["sparse", "contiguous", "unknown"],
+)
+def test_files_of_rare_types_are_unpacked_and_counted(
+    host: Host, server: FileServer, packed: bytes, changes: dict[str, Any]
+) -> None:
+    server.data = archive(member("data", packed, **changes))
+    source = host.source(format="tar")
+    image = host.get(source)
+    assert isinstance(image, LxcImage)
+    content = (image.rootfs / "data").read_bytes()
+    assert content[:5] == b"first"
+    size = int((host.path / "images" / source.sha256 / "size").read_text())
+    assert size == len(content) + len(INIT[1]) + 2 * 4096
 
 
 def pack_with_zstd(data: bytes) -> bytes:
@@ -165,8 +195,11 @@ def test_an_archive_creates_no_devices(host: Host, server: FileServer) -> None:
         (archive(member("zeros", bytes(8 * MIB)), mode="w:gz"), "more than 4194304 bytes or 100 files"),
         (archive(*(member(f"f{n}") for n in range(200)), mode="w:gz"), "more than 4194304 bytes or 100 files"),
         (archive(mode="w:gz")[:-20], "cannot unpack the archive"),
+        (archive(member("zeros", bytes(8 * MIB), type=b"Z"), mode="w:gz"), "more than 4194304 bytes or 100 files"),
+        (archive(sparse_member("8388608"), mode="w:gz"), "more than 4194304 bytes or 100 files"),
+        (archive(sparse_member("-1"), mode="w:gz"), "expected a size of at least 0 for 'zeros', got a negative size"),
     ],
-    ids=["bytes", "files", "damaged"],
+    ids=["bytes", "files", "damaged", "unknown-type", "sparse-parts", "negative-part"],
 )
 def test_a_bomb_or_a_damaged_archive_is_refused(host: Host, server: FileServer, data: bytes, message: str) -> None:
     server.data = data
