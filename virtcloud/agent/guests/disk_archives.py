@@ -167,7 +167,8 @@ def _convert(
     os.fchown(target.fileno(), disk.user, disk.user)
     limit = f"--fsize={disk.size + disk.size // 16 + MIB}"
     compression = ["-c", "-o", "compression_type=zstd"] if target_format == "qcow2" else []
-    argv = ["prlimit", limit, "qemu-img", "convert", "-O", target_format, *compression]
+    # If the agent is killed, the kernel kills qemu-img, and frees the disk space of the deleted target.
+    argv = ["setpriv", "--pdeathsig=KILL", "prlimit", limit, "qemu-img", "convert", "-O", target_format, *compression]
     with (
         TemporaryFile() as errors,
         subprocess.Popen(  # noqa: S603 - no shell

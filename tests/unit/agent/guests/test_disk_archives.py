@@ -1,7 +1,11 @@
 """Images made from disks of virtual machines, with qemu-img."""
 
 import os
+import select
 import subprocess
+import sys
+import tempfile
+import time
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -106,6 +110,41 @@ def test_the_owner_of_a_cloned_disk_is_root_again(disk: StoppedGuestDisk, tmp_pa
     clone(disk, tmp_path)
     status = disk.overlay.stat()
     assert (status.st_uid, status.st_mode & 0o777) == (0, 0o600)
+
+
+PROGRAM = """
+import os, sys
+from pathlib import Path
+from virtcloud.agent.guests.disk_archives import StoppedGuestDisk, open_disk_archive
+os.defpath = f"{sys.argv[1]}:{os.defpath}"
+with open_disk_archive(Path(sys.argv[2])) as archive:
+    list(archive.pack(StoppedGuestDisk(Path(sys.argv[3]), Path(sys.argv[4]), 4 << 20, int(sys.argv[5])), ()))
+"""
+
+
+def test_qemu_img_ends_when_the_agent_is_killed(disk: StoppedGuestDisk, tmp_path: Path) -> None:
+    """The copy is a deleted file, so it would occupy the disk as long as qemu-img runs."""
+    with tempfile.TemporaryDirectory() as programs:
+        Path(programs).chmod(0o755)
+        Path(programs, "qemu-img").write_text("#!/bin/sh\nexec sleep 60\n")
+        Path(programs, "qemu-img").chmod(0o755)
+        argv = [sys.executable, "-c", PROGRAM, programs, str(tmp_path), str(disk.overlay), str(disk.base), str(USER)]
+        with subprocess.Popen(argv) as agent:  # noqa: S603 - a program of this test
+            program = wait_for_child(agent.pid, "sleep")
+            agent.kill()
+    with os.fdopen(program) as descriptor:
+        assert select.select([descriptor], [], [], 5)[0]
+
+
+def wait_for_child(parent: int, name: str) -> int:
+    """Wait until a process has a child with this name. Return a descriptor of the child (pidfd_open(2))."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+            if Path(f"/proc/{child}/comm").read_text().strip() == name:
+                return os.pidfd_open(int(child))
+        time.sleep(0.02)
+    pytest.fail(f"process {parent} has no child {name}")
 
 
 def test_an_image_that_only_root_may_read_is_named(disk: StoppedGuestDisk, tmp_path: Path) -> None:
