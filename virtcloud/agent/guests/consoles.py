@@ -54,9 +54,13 @@ class GuestConsoles:
         self._thread: threading.Thread | None = None
 
     def knows(self, domain: str) -> bool:
-        """Return whether the console of a domain was added and has not ended."""
+        """Return whether the console of a domain was added and has not ended. A console with a log must also be open.
+
+        If the console could not be opened, the next call of `add` tries again.
+        """
         with self._lock:
-            return domain in self._consoles
+            console = self._consoles.get(domain)
+            return console is not None and (console.log is None or console.descriptor is not None)
 
     def add(self, domain: str, terminal: str, log_file: Path | None) -> None:
         """Add the console of a running domain. Append the output to ``log_file``, unless ``log_file`` is None."""
@@ -115,9 +119,19 @@ class GuestConsoles:
         console.descriptor = descriptor
         self._domains[descriptor] = domain
         self._poll.register(descriptor, select.EPOLLIN)
+        try:
+            self._ensure_thread()
+        except RuntimeError as error:
+            self._close(console)
+            raise Refused(
+                f"cannot read {console.terminal}: the agent cannot start a thread: {error}; try again"
+            ) from error
+
+    def _ensure_thread(self) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="consoles", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="consoles", daemon=True)
+            thread.start()
+            self._thread = thread
 
     def _remove(self, domain: str) -> None:
         console = self._consoles.pop(domain, None)

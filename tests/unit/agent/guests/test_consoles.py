@@ -182,3 +182,22 @@ def test_input_after_the_end_of_a_guest_is_refused(consoles: GuestConsoles) -> N
 def test_an_unknown_console_is_refused(consoles: GuestConsoles) -> None:
     with pytest.raises(Refused, match="the guest does not run"), consoles.connect("vc-a-g1", lambda _data: None):
         pass
+
+
+def test_a_console_is_logged_after_a_failed_start_of_the_thread(
+    consoles: GuestConsoles, terminal: tuple[int, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", raise_no_thread)
+        consoles.add("vc-a-g1", terminal[1], tmp_path / "console.log")
+        assert not consoles.knows("vc-a-g1")
+        with pytest.raises(Refused, match="the agent cannot start a thread: can't start new thread; try again"):
+            consoles.connect("vc-a-g1", lambda _data: None).__enter__()
+    consoles.add("vc-a-g1", terminal[1], tmp_path / "console.log")
+    os.write(terminal[0], b"g1: up\n")
+    await_true(partial(is_logged, b"up\n", tmp_path / "console.log"))
+    assert consoles.knows("vc-a-g1")
+
+
+def raise_no_thread(_thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
