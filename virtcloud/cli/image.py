@@ -12,7 +12,7 @@ from virtcloud.agent.guests.images import list_images
 from virtcloud.agent.settings import AgentSettings, read_settings
 from virtcloud.cli import host, printing
 from virtcloud.cli.groups import SummaryGroup
-from virtcloud.cli.image_content import check_file, describe_content, read_file
+from virtcloud.cli.image_content import check_file, compute_sha256, describe_content, read_file
 from virtcloud.cli.image_view import COLUMNS, HOST_COLUMNS, catalogue_row, format_users, host_row, no_row, print_image
 from virtcloud.cli.options import open_client
 from virtcloud.model.errors import BadInput, Refused, ServiceUnreachable, Unauthenticated
@@ -152,7 +152,7 @@ def verify(context: click.Context, name: str, as_json: bool) -> None:
     if check.found is None:
         source = sbf.image(name).source
         if source.url is not None:
-            found = describe_content(source.url, None, source.format, source.architecture).sha256
+            found = compute_sha256(source.url)
             check = check.model_copy(update={"found": found, "intact": found == source.sha256})
             file = f"the file at {source.url} was replaced"
     if as_json:

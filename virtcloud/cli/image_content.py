@@ -42,17 +42,9 @@ def describe_content(
     - The image is a raw disk, and ``image_format`` is not given.
     - The URL is invalid.
     """
-    digest, size, head = hashlib.sha256(), 0, b""
-    with _open(source) as (file, length):
-        for data in _show_progress(_read_source(source, file), f"reading {source}", length):
-            digest.update(data)
-            size += len(data)
-            head += data[: HEAD_BYTES - len(head)]
-    if _is_url(source) and length is not None and size != length:  # http.client raises no error if the body ends early
-        raise Unreachable(f"{source}: expected {length} bytes, got {size}: the connection was lost; try again")
+    sha256, size, head = _read(source)
     if not size:
         raise BadInput(f"{source}: expected an image, got an empty file")
-    sha256 = Sha256(digest.hexdigest())
     if expected is not None and sha256 != expected:
         raise BadInput(f"{source}: expected sha256 {expected}, got {sha256}: get the file again")
     return ImageContent(
@@ -61,6 +53,27 @@ def describe_content(
         format=_check_format(source, head, image_format),
         architecture=Architecture(architecture),
     )
+
+
+def compute_sha256(source: str) -> Sha256:
+    """Read the file or the URL ``source`` to its end. Return the checksum, also if the content is not an image.
+
+    Raise Unreachable if the URL cannot be read. Raise BadInput if the file cannot be read, or the URL is invalid.
+    """
+    return _read(source)[0]
+
+
+def _read(source: str) -> tuple[Sha256, int, bytes]:
+    """Return the checksum, the size and the first `HEAD_BYTES` bytes of a source."""
+    digest, size, head = hashlib.sha256(), 0, b""
+    with _open(source) as (file, length):
+        for data in _show_progress(_read_source(source, file), f"reading {source}", length):
+            digest.update(data)
+            size += len(data)
+            head += data[: HEAD_BYTES - len(head)]
+    if _is_url(source) and length is not None and size != length:  # http.client raises no error if the body ends early
+        raise Unreachable(f"{source}: expected {length} bytes, got {size}: the connection was lost; try again")
+    return Sha256(digest.hexdigest()), size, head
 
 
 def check_file(source: str) -> None:

@@ -1,13 +1,15 @@
 """Tests of commands about images."""
 
+import json
 import os
 import sys
+from hashlib import sha256
 from io import StringIO
 from pathlib import Path
 
 import pytest
 from cli_calls import RunCommand
-from image_host import serve_file
+from image_host import QCOW2, serve_file
 
 from virtcloud.cli.image_content import describe_content, read_file
 from virtcloud.client.sbf import SbfClient
@@ -85,14 +87,16 @@ def test_a_url_of_another_scheme_is_no_file(run: RunCommand) -> None:
     assert "ftp://example.org/mine.qcow2: expected a file, or a URL that begins with https:// or" in result.stderr
 
 
-def test_verify_finds_a_replaced_file_at_a_url(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("data", [QCOW2, b"another format", b""])
+def test_verify_finds_a_replaced_file_at_a_url(run: RunCommand, monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
     with serve_file() as server:
+        server.data = data
         source = {**SOURCE, "url": server.url}
         check = ImageCheck.model_validate({"name": "mine", "sha256": "0" * 64, "found": None, "intact": None})
         monkeypatch.setattr(SbfClient, "verify_image", lambda *_: check)
         monkeypatch.setattr(SbfClient, "image", lambda *_: CatalogueImage.model_validate({**IMAGE, "source": source}))
-        result = run("image", "verify", "mine")
-        assert result.exit_code == 1
+        result = run("image", "verify", "mine", "--json")
+        assert (result.exit_code, json.loads(result.stdout)["found"]) == (1, sha256(data).hexdigest())
         assert f"the file at {server.url} was replaced, and hosts refuse it" in result.stderr
 
 
