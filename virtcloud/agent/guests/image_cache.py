@@ -16,21 +16,23 @@ from typing import Final
 
 from virtcloud.agent import log
 from virtcloud.agent.files import describe_os_error
-from virtcloud.agent.guests.image_fetch import ImageFetch, ImageSources
-from virtcloud.agent.guests.image_folder import NEW, PARTIAL, SIZE, ImageFolder, content_name, read_size
+from virtcloud.agent.guests.fetch_states import FetchState, identify_fetch
+from virtcloud.agent.guests.image_fetch import ImageFetch, ImageSources, check_format
+from virtcloud.agent.guests.image_folder import NEW, SIZE, ImageFolder, content_name, read_size
 from virtcloud.agent.guests.image_unpack import UnpackLimits, unpack
 from virtcloud.agent.guests.images import GuestImage
 from virtcloud.agent.guests.partial_files import remove_partial_file
 from virtcloud.agent.guests.url_transfers import FULL
 from virtcloud.agent.steps import StepPending
 from virtcloud.model.element import Hypervisor
-from virtcloud.model.errors import BadInput, Refused, Unreachable, VirtcloudError
-from virtcloud.model.image import FETCHING, HEAD_BYTES, UNPACKING, ImageSource, Sha256, check_head
+from virtcloud.model.errors import Refused, Unreachable, VirtcloudError
+from virtcloud.model.image import UNPACKING, ImageSource, Sha256
 from virtcloud.model.message_text import to_mib
 from virtcloud.model.values import Name
 
 MAX_FETCHES: Final = 2
-FIRST_PAUSE_S, LONGEST_PAUSE_S, UNWANTED_S = 1.0, 30.0, 120.0
+"""The number of simultaneous fetches from URLs, and the number of other simultaneous fetches."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 RESERVE_BYTES: Final = 64 << 20
 """Bytes that the cache leaves free on the disk for other programs."""
 
@@ -49,36 +51,6 @@ class CacheSettings:
     unpacked: UnpackLimits
 
 
-@dataclass(slots=True)
-class _Fetch:
-    """A fetch in the background.
-
-    ``wanted_at`` is when a guest last needed the image. ``reserved`` is the cache's space in bytes for the fetch,
-    including the stored bytes. During a pause before another attempt, ``trouble`` is the error of the last attempt; at
-    other times, ``trouble`` is None. ``error`` is the error that ended the fetch, or None.
-    """
-
-    name: Name
-    source: ImageSource
-    wanted_at: float
-    reserved: int = 0
-    done: int = 0
-    phase: str = FETCHING
-    trouble: str | None = None
-    error: VirtcloudError | None = None
-
-    @property
-    def missing(self) -> int:
-        """The number of bytes of the image's file that the fetch has not stored yet. 0 if no space is reserved."""
-        return self.source.size - self.done if self.phase == FETCHING and self.reserved else 0
-
-    def __str__(self) -> str:
-        """Return the progress for the user, for example "fetching image debian: 40 %"."""
-        percent = f": {100 * self.done // self.source.size} %" if self.phase == FETCHING else ""
-        trouble = f"; {self.trouble}; trying again" if self.trouble else ""
-        return f"{self.phase} {self.name}{percent}{trouble}"
-
-
 @dataclass
 class ImageCache:
     """The images that this host has fetched. Thread-safe. ``wake`` is called when a fetch ends."""
@@ -89,8 +61,10 @@ class ImageCache:
     pause: Callable[[float], object] = time.sleep
     clock: Callable[[], float] = time.monotonic
     _lock: threading.RLock = field(default_factory=threading.RLock)
-    _fetches: dict[Sha256, _Fetch] = field(default_factory=dict)
-    _running: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(MAX_FETCHES))
+    _fetches: dict[Sha256, FetchState] = field(default_factory=dict)
+    _from_urls: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(MAX_FETCHES))
+    _from_others: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(MAX_FETCHES))
+    _cleaning: threading.Lock = field(default_factory=threading.Lock)
     _is_clean: bool = False
 
     @property
@@ -105,25 +79,35 @@ class ImageCache:
         starts a new fetch.
         """
         self._check_architecture(name, source)
+        fetch_id = identify_fetch(name, source)
         with self._lock:
-            self._remove_remains()
             image = self._folder.find(source)
             if image is not None:
                 self._folder.record_use(source, guest_folder)
                 return image
-            fetch = self._fetches.get(source.sha256)
-            if fetch is None:
-                fetch = self._fetches[source.sha256] = _Fetch(name, source, self.clock())
-                self._start(fetch)
+            fetch = self._fetches.get(fetch_id) or self._start(name, source)
             fetch.wanted_at = self.clock()
-            if fetch.error is not None:
-                del self._fetches[source.sha256]
-                raise fetch.error
-            raise StepPending(str(fetch))
+            if (error := fetch.error_for(name)) is not None:
+                del self._fetches[fetch_id]
+                raise error
+            raise StepPending(fetch.describe(name))
 
-    def _start(self, fetch: _Fetch) -> None:
-        name = f"fetch of image {fetch.source.sha256}"
-        threading.Thread(target=self._run, args=(fetch,), name=name, daemon=True).start()
+    def _start(self, name: Name, source: ImageSource) -> FetchState:
+        fetch, title = FetchState(name, source, self.clock()), f"fetch of image {source.sha256}"
+        try:
+            threading.Thread(target=self._run, args=(fetch,), name=title, daemon=True).start()
+        except RuntimeError as error:
+            raise Unreachable(f"image {name} cannot be fetched: the agent cannot start a thread: {error}") from error
+        self._fetches[fetch.id] = fetch
+        return fetch
+
+    def _slots(self, fetch: FetchState) -> threading.Semaphore:
+        return self._from_others if fetch.source.url is None else self._from_urls
+
+    def _occupy_slot(self, fetch: FetchState) -> None:
+        fetch.waits = True
+        self._slots(fetch).acquire()
+        fetch.waits = False
 
     def _check_architecture(self, name: Name, source: ImageSource) -> None:
         if source.architecture != self.settings.architecture:
@@ -132,68 +116,79 @@ class ImageCache:
                 f"image for {source.architecture}; choose another image or another host"
             )
 
-    def _run(self, fetch: _Fetch) -> None:
+    def _run(self, fetch: FetchState) -> None:
         source = fetch.source
-        with self._running:
-            try:
-                self._install(fetch)
-                log.info("image_fetched", image=fetch.name, sha256=source.sha256, bytes=source.size)
-                with self._lock:
-                    self._fetches.pop(source.sha256, None)
-            except Unreachable as error:  # keep the partial file for the next fetch
-                self._fail(fetch, error)
-            except VirtcloudError as error:
-                self._discard(source)
-                self._fail(fetch, Refused(f"image {fetch.name}: {error}"))
-            except OSError as error:
-                self._discard(source)
-                self._fail(fetch, Refused(self._describe_os_error(fetch, error)))
-            except Exception as error:  # noqa: BLE001 - raised by the next call of `require`
-                self._fail(fetch, log.internal_error(error, image=fetch.name))
+        self._occupy_slot(fetch)
+        try:
+            self._install(fetch)
+            log.info("image_fetched", image=fetch.name, sha256=source.sha256, bytes=source.size)
+            with self._lock:
+                self._fetches.pop(fetch.id, None)
+        except Unreachable as error:  # keep the partial file for the next fetch
+            self._fail(fetch, error)
+        except VirtcloudError as error:
+            self._discard(fetch)
+            self._fail(fetch, Refused(str(error)))
+        except OSError as error:
+            self._discard(fetch)
+            self._fail(fetch, Refused(self._describe_os_error(error)))
+        except Exception as error:  # noqa: BLE001 - raised by the next call of `require`
+            self._fail(fetch, log.internal_error(error, image=fetch.name))
+        finally:
+            self._slots(fetch).release()
         self.wake()
 
-    def _discard(self, source: ImageSource) -> None:
-        """Remove the files of a failed fetch. Raise no OSError, but log the error if a partial file is not removed.
-
-        The caller reports why the fetch failed.
-        """
-        shutil.rmtree(self._folder.new_folder(source), ignore_errors=True)
+    def _discard(self, fetch: FetchState) -> None:
+        """Remove the files of a failed fetch. Raise no OSError, but log the error if a partial file is not removed."""
+        shutil.rmtree(self._folder.new_folder(fetch.id), ignore_errors=True)
         try:
-            remove_partial_file(self._folder.partial_path(source))
+            remove_partial_file(self._folder.partial_path(fetch.id))
         except OSError as error:
-            log.warning("partial_image_not_removed", sha256=source.sha256, error=describe_os_error(error))
+            log.warning("partial_image_not_removed", sha256=fetch.source.sha256, error=describe_os_error(error))
 
-    def _fail(self, fetch: _Fetch, error: VirtcloudError) -> None:
+    def _fail(self, fetch: FetchState, error: VirtcloudError) -> None:
         log.warning("image_not_fetched", image=fetch.name, sha256=fetch.source.sha256, error=error)
         fetch.error, fetch.reserved = error, 0
 
-    def _describe_os_error(self, fetch: _Fetch, error: OSError) -> str:
+    def _describe_os_error(self, error: OSError) -> str:
         folder = self.settings.folder
         if error.errno in FULL:
-            return f"image {fetch.name}: the disk of {folder} is full; free space, or move the agent's state folder"
-        return f"image {fetch.name}: cannot be stored in {folder}: {describe_os_error(error)}"
+            return f"the disk of {folder} is full; free space, or move the agent's state folder"
+        return f"the image cannot be stored in {folder}: {describe_os_error(error)}"
 
-    def _install(self, fetch: _Fetch) -> None:
+    def _install(self, fetch: FetchState) -> None:
         source = fetch.source
-        partial, new = self._folder.partial_path(source), self._folder.new_folder(source)
+        if self._folder.find(source) is not None:  # fetched from another source while this fetch waited
+            return
+        partial, new = self._folder.partial_path(fetch.id), self._folder.new_folder(fetch.id)
+        self._remove_remains()
         self.settings.folder.mkdir(mode=0o711, parents=True, exist_ok=True)
         self._make_room(fetch, source.size, partial.stat().st_size if partial.exists() else 0)
-        ImageFetch(self.sources, lambda attempts, error: self._wait(fetch, attempts, error), _set_done(fetch)).run(
-            fetch.name, source, partial
-        )
-        with partial.open("rb") as file:
-            _check_format(source, file.read(HEAD_BYTES))
+        ImageFetch(
+            self.sources,
+            lambda attempts, error: self._wait(fetch, attempts, error),
+            lambda done: self._advance(fetch, done),
+        ).run(fetch.name, source, partial)
+        check_format(source, partial)
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir(mode=0o700)
         size = self._fill(fetch, partial, new)
         (new / SIZE).write_text(str(size))
         os.sync()
-        target = self.settings.folder / source.sha256
-        shutil.rmtree(target, ignore_errors=True)  # the folder exists only if another program removed its content
-        new.rename(target)
+        self._publish(fetch, new)
         remove_partial_file(partial)
 
-    def _fill(self, fetch: _Fetch, partial: Path, new: Path) -> int:
+    def _publish(self, fetch: FetchState, new: Path) -> None:
+        """Make the image in the folder ``new`` available, unless another fetch has already fetched the same image."""
+        target = self.settings.folder / fetch.source.sha256
+        with self._lock:
+            if self._folder.find(fetch.source) is None:
+                shutil.rmtree(target, ignore_errors=True)  # exists only if another program removed the content
+                new.rename(target)
+                fetch.reserved = 0  # the image is now counted as an entry of the folder
+        shutil.rmtree(new, ignore_errors=True)
+
+    def _fill(self, fetch: FetchState, partial: Path, new: Path) -> int:
         """Create an image's content in the folder ``new``. Return the content's size in bytes.
 
         If the image is a root file system (LXC), only root can enter ``new``, because the file system may contain
@@ -213,23 +208,39 @@ class ImageCache:
         self._make_room(fetch, size, size)
         return size
 
-    def _wait(self, fetch: _Fetch, attempts: int, error: VirtcloudError) -> None:
+    def _advance(self, fetch: FetchState, done: int) -> None:
+        """Record that ``done`` bytes are stored. Raise Unreachable if only another image's fetch is still needed.
+
+        Otherwise, a server that sends slowly could occupy a slot for days after the end of the guests.
+        """
+        fetch.done = done
+        if fetch.is_wanted(self.clock()):
+            return
+        with self._lock:
+            is_slot_needed = any(fetch.delays(other) for other in self._fetches.values())
+        if is_slot_needed:
+            raise Unreachable(
+                f"the fetch ended after {done} of {fetch.source.size} bytes, because no guest needed the image, and "
+                "another image waited; the next fetch continues there"
+            )
+
+    def _wait(self, fetch: FetchState, attempts: int, error: VirtcloudError) -> None:
         """Wait before the next attempt. Raise ``error`` if no guest has needed the image for `UNWANTED_S` seconds.
 
         Another fetch can run during the wait. Otherwise, `MAX_FETCHES` servers that do not answer would stop all
         fetches.
         """
         fetch.trouble = str(error)
-        if self.clock() - fetch.wanted_at > UNWANTED_S:
+        if not fetch.is_wanted(self.clock()):
             raise error
-        self._running.release()
+        self._slots(fetch).release()
         try:
             self.pause(min(FIRST_PAUSE_S * 2.0 ** min(attempts - 1, 30), LONGEST_PAUSE_S))
         finally:
-            self._running.acquire()
+            self._occupy_slot(fetch)
         fetch.trouble = None
 
-    def _make_room(self, fetch: _Fetch, size: int, stored: int) -> None:
+    def _make_room(self, fetch: FetchState, size: int, stored: int) -> None:
         """Reserve ``size`` bytes for a fetch. ``stored`` of these bytes are already on the disk.
 
         Remove unused images if necessary. Raise Refused if all remaining images are in use.
@@ -244,21 +255,23 @@ class ImageCache:
             if not self._evict():
                 raise Refused(self._describe_full(size, cached, free))
 
-    def _measure_others(self, fetch: _Fetch) -> tuple[int, int]:
+    def _measure_others(self, fetch: FetchState) -> tuple[int, int]:
         """Return the bytes that images use or reserve, and how many of these bytes are not stored yet.
 
         Omit the image of ``fetch``.
         """
         others = [other for other in self._fetches.values() if other is not fetch and other.reserved]
-        counted = {other.source.sha256 for other in (*others, fetch)}
-        entries = (path for path in self._folder.list_entries() if path.name.removeprefix(PARTIAL) not in counted)
+        counted = {self._folder.partial_path(other.id) for other in (*others, fetch)}
+        if self._folder.find(fetch.source) is None:  # the remaining folder will be replaced
+            counted.add(self.settings.folder / fetch.source.sha256)
+        entries = (path for path in self._folder.list_entries() if path not in counted)
         size = sum(map(read_size, entries)) + sum(other.reserved for other in others)
         return size, sum(other.missing for other in others)
 
     def _evict(self) -> bool:
         with self._lock:
-            running = (checksum for checksum, fetch in self._fetches.items() if fetch.error is None)
-            unused = self._folder.list_unused(running)
+            running = [fetch for fetch in self._fetches.values() if fetch.error is None]
+            unused = self._folder.list_unused(name for fetch in running for name in (fetch.id, fetch.source.sha256))
             if not unused:
                 return False
             hidden = self.settings.folder / f"{NEW}{unused[0].name}-evicted"
@@ -276,22 +289,10 @@ class ImageCache:
         )
 
     def _remove_remains(self) -> None:
-        if self._is_clean:
-            return
-        for path in self.settings.folder.glob(f"{NEW}*"):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-        self._is_clean = True
-
-
-def _check_format(source: ImageSource, head: bytes) -> None:
-    try:
-        check_head(source.format, head)
-    except BadInput as error:
-        raise Refused(str(error)) from error
-
-
-def _set_done(fetch: _Fetch) -> Callable[[int], None]:
-    def set_done(done: int) -> None:
-        fetch.done = done
-
-    return set_done
+        """Remove what a killed agent was unpacking or removing, before the first fetch. This can take minutes."""
+        with self._cleaning:
+            if self._is_clean:
+                return
+            for path in self.settings.folder.glob(f"{NEW}*"):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            self._is_clean = True

@@ -15,8 +15,16 @@ from virtcloud.agent.files import describe_os_error
 from virtcloud.agent.guests.partial_files import READ_BYTES, PartialFile
 from virtcloud.agent.guests.url_transfers import FULL, open_url
 from virtcloud.client.connection import FileTransfer
-from virtcloud.model.errors import Forbidden, NotFound, Refused, ServiceUnreachable, Unreachable, VirtcloudError
-from virtcloud.model.image import HostFile, ImageSource
+from virtcloud.model.errors import (
+    BadInput,
+    Forbidden,
+    NotFound,
+    Refused,
+    ServiceUnreachable,
+    Unreachable,
+    VirtcloudError,
+)
+from virtcloud.model.image import HEAD_BYTES, HostFile, ImageSource, check_head
 from virtcloud.model.values import Name
 
 DownloadFromSbf = Callable[[str, int, str | None], AbstractContextManager[FileTransfer]]
@@ -132,3 +140,13 @@ class ImageFetch:
             if partial.size < source.size:
                 attempts = 1 if partial.size > before else attempts + 1
                 self.pause(attempts, error)
+
+
+def check_format(source: ImageSource, path: Path) -> None:
+    """Raise Refused if the file ``path`` has another format than ``source``, or may not be an image of this format."""
+    with path.open("rb") as file:
+        head = file.read(HEAD_BYTES)
+    try:
+        check_head(source.format, head)
+    except BadInput as error:
+        raise Refused(str(error)) from error

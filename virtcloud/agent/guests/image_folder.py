@@ -5,8 +5,9 @@ path                            content
 ==============================  ===================================================================================
 ``<sha256>/``                   an image that is ready for use: the content and the file ``size``, whose modification
                                 time is the time of the last use of the image
-``.partial-<sha256>``           the part of an image's file that was fetched; the next attempt fetches the rest
-``.new-<sha256>…``              an image that is being unpacked or removed
+``.partial-<fetch>``            the part of an image's file that was fetched; the next attempt fetches the rest.
+                                ``<fetch>`` is the fetch's identity, 64 hexadecimal digits (`fetch_states`)
+``.new-<fetch>``, ``.new-…``    an image that is being unpacked or removed
 ``image.sha256``                in a guest's folder: the checksum of the image that the guest uses
 ==============================  ===================================================================================
 """
@@ -64,19 +65,19 @@ class ImageFolder:
     def list_unused(self, fetched: Iterable[Sha256]) -> list[Path]:
         """Return the images and partial files that no guest and no fetch uses, the least recently used first.
 
-        ``fetched`` are the checksums of images that are being fetched.
+        ``fetched`` are the checksums of images that are being fetched, and the identities of their fetches.
         """
         used = {_read_checksum(path) for path in self.guests.glob(f"*/{CHECKSUM}")} | set(fetched)
         unused = [path for path in self.list_entries() if path.name.removeprefix(PARTIAL) not in used]
         return sorted(unused, key=_last_use)
 
-    def partial_path(self, source: ImageSource) -> Path:
-        """Return the path of an image's partial file."""
-        return self.folder / f"{PARTIAL}{source.sha256}"
+    def partial_path(self, fetch: Sha256) -> Path:
+        """Return the path of the partial file of the fetch with the identity ``fetch``."""
+        return self.folder / f"{PARTIAL}{fetch}"
 
-    def new_folder(self, source: ImageSource) -> Path:
-        """Return the path of the folder in which a fetched image is prepared."""
-        return self.folder / f"{NEW}{source.sha256}"
+    def new_folder(self, fetch: Sha256) -> Path:
+        """Return the path of the folder in which the fetched image is prepared."""
+        return self.folder / f"{NEW}{fetch}"
 
 
 def content_name(source: ImageSource) -> str:

@@ -4,6 +4,7 @@ import hashlib
 import os
 import re
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -21,13 +22,16 @@ class PartialFile:
     def __init__(self, path: Path, progress: Callable[[int], object]) -> None:
         """Open the file, and compute the checksum of its content.
 
-        ``progress`` is called with the size in bytes after each increase.
+        ``progress`` is called with the size in bytes after each increase. If it raises an error, close the file.
         """
         self._path, self._etag_path, self._progress = path, path.with_suffix(".etag"), progress
         self._file: BinaryIO = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "r+b", 0)
         self._digest, self.size = hashlib.sha256(), 0
-        while data := self._file.read(READ_BYTES):
-            self._count(data)
+        with ExitStack() as stack:
+            stack.callback(self._file.close)
+            while data := self._file.read(READ_BYTES):
+                self._count(data)
+            stack.pop_all()
 
     @property
     def etag(self) -> str | None:

@@ -7,16 +7,20 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import namedtuple
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import image_host
 import pytest
-from image_host import IMAGE, QCOW2, FileServer, Host
+from image_host import IMAGE, QCOW2, FileServer, Host, serve_file
 
 from virtcloud.agent.guests import image_cache, image_folder, url_transfers
+from virtcloud.agent.guests.fetch_states import identify_fetch
 from virtcloud.agent.guests.image_cache import MAX_FETCHES
 from virtcloud.agent.guests.images import QemuImage
 from virtcloud.agent.guests.partial_files import PartialFile
@@ -24,6 +28,7 @@ from virtcloud.agent.steps import StepPending
 from virtcloud.client.connection import FileTransfer
 from virtcloud.model.errors import Refused, Unreachable
 from virtcloud.model.image import ImageSource
+from virtcloud.model.values import Name
 
 BACKED = QCOW2[:8] + (512).to_bytes(8) + QCOW2[16:]
 EXTERNAL_DATA = QCOW2[:72] + (4).to_bytes(8) + QCOW2[80:]
@@ -36,12 +41,12 @@ def test_a_fetched_disk_has_the_images_content(host: Host) -> None:
     assert (image.disk.read_bytes(), image.disk_format) == (QCOW2, "qcow2")
 
 
-def wait_for_half(host: Host) -> None:
+def wait_for_share(host: Host, share: str = "50 %") -> None:
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         with pytest.raises(StepPending, match=r"fetching image disk: \d+ %") as pending:
             host.cache.require(IMAGE, host.source(), host.path / "guests/g1")
-        if str(pending.value) == "fetching image disk: 50 %":
+        if str(pending.value) == f"fetching image disk: {share}":
             return
         time.sleep(0.01)
     pytest.fail(f"no progress: {pending.value}")
@@ -49,14 +54,14 @@ def wait_for_half(host: Host) -> None:
 
 def test_a_fetch_reports_its_progress_and_blocks_nobody(host: Host, server: FileServer) -> None:
     server.cuts, server.stalls = [len(QCOW2) // 2], True
-    wait_for_half(host)
+    wait_for_share(host)
 
 
 def test_simultaneous_fetches_do_not_exceed_the_caches_size(host: Host, server: FileServer) -> None:
     host.size = 6000
     host.restarted()
     server.cuts, server.stalls = [len(QCOW2) // 2], True
-    wait_for_half(host)
+    wait_for_share(host)
     server.data = QCOW2 + b"other"
     with pytest.raises(Refused, match="has no room for 1 MiB: images in use have 1 of 1 MiB"):
         host.get(guest="g2")
@@ -70,7 +75,7 @@ def test_a_cut_connection_is_continued_where_it_ended(host: Host, server: FileSe
 
 @pytest.mark.parametrize("etag", [b"", b"\0" * 5, b"\xff\xfe", b'"one"\n'])
 def test_an_etag_that_a_power_failure_damaged_is_not_sent(host: Host, server: FileServer, etag: bytes) -> None:
-    partial = host.path / f"images/.partial-{host.source().sha256}"
+    partial = host.path / f"images/.partial-{identify_fetch(IMAGE, host.source())}"
     partial.parent.mkdir()
     partial.write_bytes(QCOW2[:1000])
     partial.with_suffix(".etag").write_bytes(etag)
@@ -202,6 +207,92 @@ def test_a_fetch_that_no_guest_needs_ends_and_continues_later(host: Host, server
     assert server.ranges == [None, "bytes=1000-"]
 
 
+def test_a_slow_fetch_that_no_guest_needs_ends_for_another_image(
+    host: Host, server: FileServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(image_cache, "MAX_FETCHES", 1)
+    host.restarted()
+    server.drips = True
+    require_pending(host, IMAGE, host.source())
+    await_true(lambda: not server.drips)
+    host.cache.clock = lambda: time.monotonic() + 200
+    with serve_file() as other:
+        other.data = QCOW2 + b"other"
+        source = host.source(other.data, url=other.url)
+        require_pending(host, Name("other"), source)
+        await_true(lambda: host.cache.require(Name("other"), source, host.path / "guests/g2"))
+
+
+def test_slow_urls_do_not_delay_a_file_of_the_host(
+    host: Host, server: FileServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(image_cache, "MAX_FETCHES", 1)
+    host.restarted()
+    server.cuts, server.stalls = [1000], True
+    wait_for_share(host, "28 %")
+    assert isinstance(host.get(local_source(host, QCOW2 + b"local"), "g2"), QemuImage)
+
+
+@pytest.mark.parametrize("name", ["disk", "other"])
+def test_an_image_does_not_wait_for_another_source_of_its_file(host: Host, server: FileServer, name: str) -> None:
+    server.cuts, server.stalls = [1000], True
+    require_pending(host, Name(name), host.source())
+    assert isinstance(host.get(local_source(host, QCOW2)), QemuImage)
+
+
+def test_a_shared_fetch_names_each_users_image(host: Host, server: FileServer) -> None:
+    source, server.data = host.source(), QCOW2 + b"more"
+    require_pending(host, Name("bobs"), source)
+    assert host.done.wait(20)
+    with pytest.raises(Refused, match=r"^image disk: expected a file of 3512 bytes"):
+        host.cache.require(IMAGE, source, host.path / "guests/g1")
+
+
+def test_a_second_fetch_of_a_file_replaces_no_image(host: Host, server: FileServer) -> None:
+    server.cuts, server.stalls = [1000], True
+    wait_for_share(host, "28 %")
+    image = host.get(local_source(host, QCOW2), "g2")
+    assert isinstance(image, QemuImage)
+    assert image.disk is not None
+    before = image.disk.stat()
+    server.ends.set()
+    assert host.done.wait(20)
+    assert image.disk.stat().st_ino == before.st_ino
+    assert list((host.path / "images").glob(".*")) == []
+
+
+def test_a_fetch_starts_again_after_a_failed_start_of_its_thread(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        with pytest.raises(Unreachable, match="image disk cannot be fetched: the agent cannot start a thread: can't"):
+            host.get()
+    assert isinstance(host.get(), QemuImage)
+
+
+def require_pending(host: Host, name: Name, source: ImageSource) -> None:
+    with pytest.raises(StepPending):
+        host.cache.require(name, source, host.path / "guests/g1")
+
+
+def local_source(host: Host, data: bytes) -> ImageSource:
+    (host.path / "local").mkdir()
+    (host.path / "local/disk.qcow2").write_bytes(data)
+    return host.source(data, url=None, file="disk.qcow2")
+
+
+def await_true(reached: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20
+    while True:
+        with suppress(StepPending):
+            if reached():
+                return
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 PROGRAM = """
 import sys, threading
 from pathlib import Path
@@ -221,7 +312,7 @@ def test_a_killed_agent_leaves_no_half_image(host: Host, server: FileServer) -> 
     source = host.source()
     code = PROGRAM.replace("host.source()", f"host.source().model_copy(update={{'sha256': '{source.sha256}'}})")
     argv = [sys.executable, "-c", code, str(host.path), server.url, str(Path(image_host.__file__).parent)]
-    partial = host.path / f"images/.partial-{source.sha256}"
+    partial = host.path / f"images/.partial-{identify_fetch(IMAGE, source)}"
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as agent:  # noqa: S603 - our own
         deadline = time.monotonic() + 20
         while not (partial.exists() and partial.stat().st_size == 1000) and time.monotonic() < deadline:
@@ -237,6 +328,19 @@ def test_what_a_killed_unpacking_left_is_removed(host: Host) -> None:
     (host.path / "images/.new-x/rootfs").mkdir(parents=True)
     host.get()
     assert not (host.path / "images/.new-x").exists()
+
+
+def test_remains_are_not_removed_in_the_reconcilers_thread(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    removing, rmtree = [], shutil.rmtree
+
+    def remove(path: Path, **options: Any) -> None:
+        removing.append((path.name, threading.current_thread() is threading.main_thread()))
+        rmtree(path, **options)
+
+    (host.path / "images/.new-x").mkdir(parents=True)
+    monkeypatch.setattr(shutil, "rmtree", remove)
+    host.get()
+    assert removing[0] == (".new-x", False)
 
 
 def test_a_removed_image_is_fetched_again(host: Host, server: FileServer) -> None:
