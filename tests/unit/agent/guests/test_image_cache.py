@@ -331,7 +331,8 @@ def test_what_a_killed_unpacking_left_is_removed(host: Host) -> None:
 
 
 def test_remains_are_not_removed_in_the_reconcilers_thread(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    removing, rmtree = [], shutil.rmtree
+    removing: list[tuple[str, bool]] = []
+    rmtree = shutil.rmtree
 
     def remove(path: Path, **options: Any) -> None:
         removing.append((path.name, threading.current_thread() is threading.main_thread()))
