@@ -10,7 +10,7 @@ from emulators import EMULATED_PLATFORMS as EMULATED
 from emulators.edge_bench import open_direct_bench
 from emulators.switch_bench import MakeBench
 
-from sbf_service.drivers.switch.command_line_switch import EXIT_COMMANDS
+from sbf_service.drivers.switch.command_matching import EXIT_COMMANDS
 from sbf_service.drivers.switch.dialects import DIALECTS
 from virtcloud.model.errors import Refused
 
