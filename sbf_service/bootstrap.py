@@ -31,6 +31,7 @@ from sbf_service.store.database import make_engine
 from sbf_service.store.database_migration import migrate
 from sbf_service.store.settled_agents import SettledAgents
 from sbf_service.store.tokens import TokenCache
+from sbf_service.store.transport_vlans import log_collisions
 from sbf_service.store.unit_of_work import Clock, Store, read_database_clock
 from virtcloud.model.element import Device
 from virtcloud.model.errors import VirtcloudError
@@ -82,10 +83,14 @@ class SbfService:
         return migrate(self.store.engine)
 
     def start(self) -> None:
-        """Cache the topology and tokens. Start the change reader, the reconciler and the retention schedule."""
+        """Cache the topology and tokens. Start the change reader, the reconciler and the retention schedule.
+
+        Also log each VLAN ID that several networks have on one transport.
+        """
         # Parse and cache the topology, so that no user's call waits for the parser. SBF starts with an invalid topology
         # too (ValidationError is a ValueError), because many calls need no topology.
         with suppress(VirtcloudError, ValueError), self.store.read() as unit:
+            log_collisions(unit.connection)
             read_topology(unit)
         self.change_reader.poll_once()  # reads the number of revoked tokens, so later polls detect each revocation
         self.token_cache.load()

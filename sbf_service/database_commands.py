@@ -144,24 +144,33 @@ def upgrade(*, check: bool, config: Path | None) -> None:
     SQLite, --check converts a copy of the database. On PostgreSQL, --check converts the database in a transaction and
     rolls the transaction back; replicas wait until the end of this transaction. The check takes as long as the upgrade.
 
+    The command also warns of clusters that share a VLAN ID on a transport that separates clusters only by their VLAN
+    IDs. Earlier versions of SBF could create such clusters.
+
     Example: sbf upgrade --check
     """
-    from sbf_service.store.upgrade_check import plan_upgrade, try_upgrade  # noqa: PLC0415 - slow to load
+    from sbf_service.store.upgrade_check import (  # noqa: PLC0415 - slow to load
+        plan_upgrade,
+        read_collisions,
+        try_upgrade,
+    )
 
     with report_bad_input():
         engine = make_engine(load_settings(config).database, create=False)
-        plan = plan_upgrade(engine)
+        plan, trial = plan_upgrade(engine), None
         for name, description in plan.missing:
             click.echo(f"{name}  {description}")
         if not plan.missing:
             click.echo("the database is of this version; nothing to do")
         elif check:
-            seconds = try_upgrade(engine)
+            trial = try_upgrade(engine)
             origin = plan.current or "an empty database"
             # The Ansible role sbf searches the output for "will pass".
-            click.echo(f"the upgrade from {origin} will pass; the check took {seconds:.1f} s")
+            click.echo(f"the upgrade from {origin} will pass; the check took {trial.seconds:.1f} s")
         else:
             with hold_whole_database(engine):
                 migrate(engine)
             click.echo(f"the database was upgraded from {plan.current or 'an empty database'}")
+        for collision in read_collisions(engine) if trial is None else trial.collisions:
+            click.echo(f"warning: {collision}")
         engine.dispose()

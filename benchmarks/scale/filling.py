@@ -103,7 +103,11 @@ class _Filler:
             if "-sw" in port.element:
                 self.carried[port.element][port.port].add(vlan)
                 self.created.add((port.element, vlan))
-        return [cluster], placements, [{"site": site, "vlan": vlan, "cluster_id": id_} for site in vlans]
+        return (
+            [cluster],
+            placements,
+            [{"site": site, "vlan": vlan, "cluster_id": id_, "transport": "core"} for site in vlans],
+        )
 
     def _make_placement(self, cluster: str, element: str, *, ended: bool) -> dict[str, Any]:
         added = self.revisions[element] = self.revisions[element] + 1

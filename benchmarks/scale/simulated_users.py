@@ -8,7 +8,7 @@ import asyncio
 import json
 import subprocess
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,7 +42,10 @@ class ObservedJob:
 
 @dataclass
 class Observations:
-    """What the users and agents observed. ``shared``: errors about live clusters with the same VLAN ID at a site."""
+    """What the users and agents observed.
+
+    ``shared``: errors about live clusters with the same VLAN ID at a site, or on the transport of all sites.
+    """
 
     live: dict[tuple[str, int], str] = field(default_factory=dict)
     shared: list[str] = field(default_factory=list)
@@ -56,18 +59,25 @@ class Observations:
     def add(self, key: str, vlans: dict[str, int]) -> None:
         """Record the claims of a live cluster.
 
-        Record an error for each VLAN ID that another live cluster has claimed at the same site.
+        Record an error for each VLAN ID that another live cluster has claimed at the same site, or on the transport.
         """
-        for claim in vlans.items():
+        for claim in _list_claims(vlans):
             other = self.live.setdefault(claim, key)
             if other != key:
-                self.shared.append(f"VLAN {claim[1]} at site {claim[0]}: clusters {other} and {key}")
+                self.shared.append(f"VLAN {claim[1]} at {claim[0]}: clusters {other} and {key}")
 
     def remove(self, key: str, vlans: dict[str, int]) -> None:
         """Remove the claims of a cluster. Called before the owner deletes the cluster."""
-        for claim in vlans.items():
+        for claim in _list_claims(vlans):
             if self.live.get(claim) == key:
                 del self.live[claim]
+
+
+def _list_claims(vlans: dict[str, int]) -> Iterator[tuple[str, int]]:
+    """Yield each claim as the place of the claim and its VLAN ID. Clusters with several sites use one transport."""
+    yield from ((f"site {site}", vlan) for site, vlan in vlans.items())
+    if len(vlans) > 1:
+        yield from (("the transport", vlan) for vlan in sorted(set(vlans.values())))
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,17 @@ class SitePool:
         return self.vlans - self.claimed - self.quarantined - self.excluded - self.foreign - ALWAYS_RESERVED
 
 
+@dataclass(frozen=True, slots=True)
+class TransportVlans:
+    """The VLAN IDs in ``taken`` of all networks on a transport that separates networks only by their VLAN IDs.
+
+    No other network on this transport can have one of these VLAN IDs, even at other sites.
+    """
+
+    transport: Name
+    taken: VlanSet
+
+
 def find_free_at_every_site(pools: Sequence[SitePool]) -> VlanSet:
     """Return the VLAN IDs that are free at every site.
 
@@ -103,21 +114,27 @@ def choose_vlan_ids(sites: Sequence[Name], find_oldest: FindOldest, *, translate
     return vlans if vlans and len(vlans) == len(sites) else None
 
 
-def allocate_vlan_ids(pools: Sequence[SitePool], *, translates: bool = False) -> dict[Name, VlanId]:
-    """Choose the VLAN IDs of a new cluster by :func:`choose_vlan_ids`. Raise NoVlanFree if no choice is possible."""
+def allocate_vlan_ids(
+    pools: Sequence[SitePool], *, translates: bool = False, on_transport: TransportVlans | None = None
+) -> dict[Name, VlanId]:
+    """Choose the VLAN IDs of a new cluster by :func:`choose_vlan_ids`. Raise NoVlanFree if no choice is possible.
+
+    Choose none of the VLAN IDs of ``on_transport``.
+    """
     by_site = {pool.site: pool for pool in pools}
+    taken = VlanSet() if on_transport is None else on_transport.taken
 
     def find_oldest(sites: Sequence[Name]) -> VlanId | None:
-        return _find_longest_unused([by_site[site] for site in sites])
+        return _find_longest_unused([by_site[site] for site in sites], taken)
 
     vlans = choose_vlan_ids(list(by_site), find_oldest, translates=translates)
     if vlans is None:
-        raise NoVlanFree(_no_vlan_free_message(pools))
+        raise NoVlanFree(_no_vlan_free_message(pools, on_transport))
     return vlans
 
 
-def _find_longest_unused(pools: Sequence[SitePool]) -> VlanId | None:
-    free = find_free_at_every_site(pools)
+def _find_longest_unused(pools: Sequence[SitePool], taken: VlanSet) -> VlanId | None:
+    free = find_free_at_every_site(pools) - taken
     never_used = free.difference(*(pool.freed for pool in pools))
     return choose_longest_unused(never_used, ((_last_release(pools, vlan), vlan) for vlan in free))
 
@@ -126,11 +143,18 @@ def _last_release(pools: Sequence[SitePool], vlan: VlanId) -> datetime:
     return max(pool.freed[vlan] for pool in pools if vlan in pool.freed)
 
 
-def _no_vlan_free_message(pools: Sequence[SitePool]) -> str:
+def _no_vlan_free_message(pools: Sequence[SitePool], on_transport: TransportVlans | None) -> str:
     sites = ", ".join(pool.site for pool in pools)
     where = sites if len(pools) == 1 else f"every site ({sites})"
+    usage = "; ".join(_describe_usage(pool) for pool in pools)
+    if on_transport is None or not (free := find_free_at_every_site(pools)):
+        return f"no VLAN is free at {where}: {usage}; {_describe_remedy(pools)}"
     return (
-        f"no VLAN is free at {where}: {'; '.join(_describe_usage(pool) for pool in pools)}; {_describe_remedy(pools)}"
+        f"no VLAN is free at {where} and on transport {on_transport.transport}: {usage}; "
+        f"{count_of(len(free), 'VLAN ID')} ({free}) {'is' if len(free) == 1 else 'are'} free at every site, but in use "
+        f"or in quarantine at other sites of transport {on_transport.transport}, which separates clusters only by "
+        f"their VLAN IDs: end a cluster on transport {on_transport.transport}, add the same VLAN IDs to all these "
+        "pools, or use a transport with a service for each cluster"
     )
 
 

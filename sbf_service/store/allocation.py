@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Text, bindparam, cast, func, select, true
+from sqlalchemy import ColumnElement, Select, Text, bindparam, cast, func, select, true
 from sqlalchemy.orm import aliased
 
 from sbf_service.domain.allocation import SitePool, allocate_vlan_ids, choose_vlan_ids, find_excluded
@@ -16,6 +16,7 @@ from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.columns import NAME_TYPE, equals_any
 from sbf_service.store.service_ids import choose_service_id
 from sbf_service.store.tables import SiteRow
+from sbf_service.store.transport_vlans import find_shared, find_vlan_user, is_taken, read_transport_vlans
 from sbf_service.store.unchecked_elements import check_sites_checked
 from sbf_service.store.unit_of_work import TOPOLOGY_TOPIC, Unit
 from sbf_service.store.vlan_tables import ClaimRow, ForeignVlanRow, FreeVlanRow
@@ -57,30 +58,29 @@ _READ_FREED = select(FreeVlanRow.site, FreeVlanRow.vlan, FreeVlanRow.since).wher
     FreeVlanRow.site.in_(_SITES), FreeVlanRow.since > NEVER_USED
 )
 
-_WINDOW = (
-    select(FreeVlanRow.since, FreeVlanRow.vlan)
-    .where(FreeVlanRow.site == bindparam("site", type_=NAME_TYPE))
-    .order_by(FreeVlanRow.since, FreeVlanRow.vlan)
-    .limit(bindparam("size"))
-    .subquery()
-)
-"""Selects the free VLAN IDs of a site that were released earliest, at most ``size`` of them.
 
-The limit is in a subquery, so that the database applies the limit before counting rows of other sites.
-"""
-_ELSEWHERE = aliased(FreeVlanRow)
-_COUNT_AS_OLD = (
-    select(func.count())
-    .where(_ELSEWHERE.site.in_(_SITES), _ELSEWHERE.vlan == _WINDOW.c.vlan, _ELSEWHERE.since <= _WINDOW.c.since)
-    .scalar_subquery()
-)
-_READ_WINDOW = select(_WINDOW.c.since, _WINDOW.c.vlan, _COUNT_AS_OLD).order_by(_WINDOW.c.since, _WINDOW.c.vlan)
-"""Selects free VLAN IDs of a site, in the order of their last releases there.
+def _make_window_query(*conditions: ColumnElement[bool]) -> Select[tuple[datetime, int, int]]:
+    """Return a query for the free VLAN IDs of a site that meet the conditions, at most ``size`` of them.
 
-The columns are the time of the last release, the VLAN ID, and the number of the cluster's sites at which the VLAN ID is
-free and was not released after this time. If this number equals the number of all the cluster's sites, the VLAN ID is
-free at all these sites, and was released later at none of these sites.
-"""
+    The rows are in the order of the last releases at the site. The columns are the time of the last release, the VLAN
+    ID, and the number of the cluster's sites at which the VLAN ID is free and was not released after this time. If this
+    number equals the number of all the cluster's sites, the VLAN ID is free at all these sites, and was released later
+    at none of these sites.
+
+    The limit is in a subquery, so that the database applies the limit before counting rows of other sites.
+    """
+    of_site = FreeVlanRow.site == bindparam("site", type_=NAME_TYPE)
+    rows = select(FreeVlanRow.since, FreeVlanRow.vlan).where(of_site, *conditions)
+    window = rows.order_by(FreeVlanRow.since, FreeVlanRow.vlan).limit(bindparam("size")).subquery()
+    elsewhere = aliased(FreeVlanRow)
+    is_as_old = elsewhere.site.in_(_SITES), elsewhere.vlan == window.c.vlan, elsewhere.since <= window.c.since
+    count = select(func.count()).where(*is_as_old).scalar_subquery()
+    return select(window.c.since, window.c.vlan, count).order_by(window.c.since, window.c.vlan)
+
+
+_READ_WINDOW = _make_window_query()
+_READ_WINDOW_ON_TRANSPORT = _make_window_query(~is_taken(FreeVlanRow.vlan))
+"""Omits the VLAN IDs in use on the transport before the limit applies, with one look-up by index for each VLAN ID."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +109,9 @@ def allocate_network_ids(
 
     Raise NoSuchHost for an unknown host, and NotFound for an unknown site. Raise Conflict if no transport connects the
     sites. Raise VlanNotInPool if a site's pool lacks the requested VLAN ID. Raise NoVlanFree if the requested VLAN ID
-    is not free, or if no VLAN ID or no service ID is free. The message names another cluster with the requested VLAN ID
-    only if ``sees(owner)`` is true for its owner.
+    is not free, or if no VLAN ID or no service ID is free. On a transport that separates networks only by their VLAN
+    IDs, a VLAN ID of another network on the transport is not free at any site (:mod:`.transport_vlans`). The message
+    names another cluster with the requested VLAN ID only if ``sees(owner)`` is true for its owner.
 
     After a restore of the database, also raise NoVlanFree while an element that could carry a VLAN ID of the new
     cluster is unchecked (:mod:`.unchecked_elements`).
@@ -119,31 +120,33 @@ def allocate_network_ids(
     sites = find_sites(topology, spec.all_hosts, spec.sites)
     check_sites_checked(unit, topology, sites, transport)
     if spec.vlan is None:
-        translates = transport is not None and transport.translates
-        vlans = allocate_longest_unused(unit, sites, reserved, translates=translates)
+        vlans = allocate_longest_unused(unit, sites, reserved, transport)
     else:
         vlans = allocate_requested(unit, sites, spec.vlan, reserved, sees)
+        check_not_taken(unit, transport, spec.vlan, sees, f"VLAN {spec.vlan}")
     has_services = transport is not None and transport.services
     return NetworkIds(transport, vlans, choose_service_id(unit, transport) if has_services else None)
 
 
 def allocate_longest_unused(
-    unit: Unit, sites: Sequence[Site], reserved: ReservedVlans, *, translates: bool
+    unit: Unit, sites: Sequence[Site], reserved: ReservedVlans, transport: Transport | None
 ) -> dict[Name, VlanId]:
     """Choose VLAN IDs by the rule of :func:`allocate_vlan_ids`. Raise NoVlanFree if no VLAN ID is free.
 
-    With ``translates``, the VLAN IDs of the sites may differ. For more than :data:`MAX_INDEXED_SITES` sites, or if the
-    fast allocation finds no VLAN ID, read all VLAN IDs of the sites.
+    If the transport translates, the VLAN IDs of the sites may differ. For more than :data:`MAX_INDEXED_SITES` sites, or
+    if the fast allocation finds no VLAN ID, read all VLAN IDs of the sites and of the transport.
     """
+    translates, shared = transport is not None and transport.translates, find_shared(transport)
     if len(sites) <= MAX_INDEXED_SITES:
         excluded = {site.name: find_excluded_vlans(unit, site, reserved) for site in sites}
 
         def find_oldest(names: Sequence[Name]) -> VlanId | None:
-            return _find_longest_unused(unit, names, excluded)
+            return _find_longest_unused(unit, names, excluded, shared)
 
         if vlans := choose_vlan_ids([site.name for site in sites], find_oldest, translates=translates):
             return vlans
-    return allocate_vlan_ids(read_site_pools(unit, sites, reserved), translates=translates)
+    pools, on_transport = read_site_pools(unit, sites, reserved), read_transport_vlans(unit, transport)
+    return allocate_vlan_ids(pools, translates=translates, on_transport=on_transport)
 
 
 def allocate_requested(
@@ -164,6 +167,20 @@ def allocate_requested(
     return {site.name: vlan for site in sites}
 
 
+def check_not_taken(  # noqa: PLR0913, PLR0917 - the parameters of the message
+    unit: Unit, transport: Transport | None, vlan: VlanId, sees: CanSeeOwner, subject: str, network: str = ""
+) -> None:
+    """Raise NoVlanFree if a network other than ``network`` has a VLAN ID on a transport.
+
+    The transport is one that separates networks only by their VLAN IDs. ``subject`` begins the message.
+    """
+    if transport is not None and (user := find_vlan_user(unit, transport, vlan, network)) is not None:
+        raise NoVlanFree(
+            f"{subject} is not free on transport {transport.name}, which separates clusters only by their VLAN IDs: "
+            f"{_describe_holder(user.cluster, sees)} at site {user.site}"
+        )
+
+
 def describe_unavailable(unit: Unit, pool: SitePool, vlan: VlanId, sees: CanSeeOwner) -> str:
     """Return the reason why a VLAN ID is not free at a site."""
     if vlan not in pool.vlans:
@@ -172,6 +189,10 @@ def describe_unavailable(unit: Unit, pool: SitePool, vlan: VlanId, sees: CanSeeO
     row = unit.session.scalars(holder.where(ClaimRow.site == pool.site, ClaimRow.vlan == vlan)).first()
     if row is None:
         return _describe_other_use(unit, pool.site, vlan) or "a device of the site reserves the VLAN ID"
+    return _describe_holder(row, sees)
+
+
+def _describe_holder(row: ClusterRow, sees: CanSeeOwner) -> str:
     cluster = f"cluster {row.key} of {row.owner}" if sees(row.owner) else "another cluster"
     return f"the VLAN ID is in quarantine after {cluster}" if row.quarantined else f"{cluster} uses the VLAN ID"
 
@@ -189,17 +210,19 @@ def parse_foreign_vlan(row: ForeignVlanRow) -> ForeignVlan:
     return ForeignVlan(vlan=VlanId(row.vlan), name=row.name, ports=tuple(json.loads(row.ports)))
 
 
-def _find_longest_unused(unit: Unit, sites: Sequence[Name], excluded: Mapping[Name, VlanSet]) -> VlanId | None:
+def _find_longest_unused(
+    unit: Unit, sites: Sequence[Name], excluded: Mapping[Name, VlanSet], shared: Transport | None
+) -> VlanId | None:
     """Return the VLAN ID that is free at all sites and has been unused for the longest time, or None.
 
-    A VLAN ID counts as used until its latest release at any of the sites. Apply the rule of
-    :func:`.choose_longest_unused`.
+    ``shared`` is the transport on which the VLAN ID must be free, too. A VLAN ID counts as used until its latest
+    release at any of the sites. Apply the rule of :func:`.choose_longest_unused`.
     """
     unavailable = frozenset[int]().union(*(excluded[site] for site in sites))
     for size in WINDOW_SIZES:
         windows = []
         for site in sites:
-            windows.append(_read_window(unit, site, sites, unavailable, size))
+            windows.append(_read_window(unit, site, sites, unavailable, size, shared))
             if (first := windows[-1].first) and first[0] == NEVER_USED:
                 return VlanId(first[1])
         first = min((window.first for window in windows if window.first), default=None)
@@ -220,8 +243,14 @@ class _FreeWindow:
     last: tuple[datetime, int] | None
 
 
-def _read_window(unit: Unit, site: Name, sites: Sequence[Name], excluded: frozenset[int], size: int) -> _FreeWindow:
-    rows = unit.connection.execute(_READ_WINDOW, {"site": site, "sites": list(sites), "size": size}).all()
+def _read_window(  # noqa: PLR0913, PLR0917 - the parameters of the query
+    unit: Unit, site: Name, sites: Sequence[Name], excluded: frozenset[int], size: int, shared: Transport | None
+) -> _FreeWindow:
+    parameters = {"site": site, "sites": list(sites), "size": size}
+    if shared is None:
+        rows = unit.connection.execute(_READ_WINDOW, parameters).all()
+    else:
+        rows = unit.connection.execute(_READ_WINDOW_ON_TRANSPORT, parameters | {"transport": shared.name}).all()
     free = ((since, vlan) for since, vlan, count in rows if count == len(sites) and vlan not in excluded)
     return _FreeWindow(next(free, None), (rows[-1][0], rows[-1][1]) if len(rows) == size else None)
 

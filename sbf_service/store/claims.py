@@ -39,10 +39,13 @@ _FREE_CLAIMS = insert(_FREE).from_select(
 )
 
 
-def claim_vlans(unit: Unit, cluster_id: str, vlans: Mapping[Name, VlanId]) -> None:
-    """Claim the VLAN IDs in ``vlans`` for a cluster."""
+def claim_vlans(unit: Unit, cluster_id: str, vlans: Mapping[Name, VlanId], transport: Name | None) -> None:
+    """Claim the VLAN IDs in ``vlans`` for a cluster whose network has this transport."""
     unit.require_sites(vlans)
-    claims = [{"site": site, "vlan": vlan, "cluster_id": cluster_id} for site, vlan in vlans.items()]
+    if transport is not None:
+        unit.require_names([f"transport {transport}"])
+    of_cluster = {"cluster_id": cluster_id, "transport": transport}
+    claims = [{"site": site, "vlan": vlan, **of_cluster} for site, vlan in vlans.items()]
     unit.connection.execute(_DELETE_FREE, [{"of": site, "vlan_id": vlan} for site, vlan in vlans.items()])
     unit.connection.execute(_INSERT_CLAIMS, claims)
 

@@ -41,6 +41,7 @@ from sbf_service.store.service_ids import claim_service_id
 from sbf_service.store.service_nodes import address_service_node
 from sbf_service.store.tables import Base
 from sbf_service.store.transitions import drain_cluster, state_topic
+from sbf_service.store.transport_vlans import set_transport
 from sbf_service.store.unit_of_work import Store, Unit, record_audit
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.cluster import ClusterRequest, ClusterState, check_transition
@@ -136,7 +137,7 @@ def _find_scope(unit: Unit, put: PutRequest) -> LockScope:
         sites = find_sites(topology, spec.all_hosts, spec.sites)
     except VirtcloudError:
         return LockScope(frozenset(), frozenset(names))
-    if transport is not None and transport.services:
+    if transport is not None:
         names.add(f"transport {transport.name}")
     return LockScope(frozenset(site.name for site in sites), frozenset(names))
 
@@ -262,7 +263,7 @@ def _make_cluster_row(unit: Unit, new: NewCluster, cluster: LiveCluster) -> Clus
 
 
 def _claim(unit: Unit, cluster_id: str, ids: NetworkIds, vlans: Mapping[Name, VlanId]) -> None:
-    claim_vlans(unit, cluster_id, vlans)
+    claim_vlans(unit, cluster_id, vlans, ids.transport_name)
     if ids.service is not None and ids.transport is not None:
         claim_service_id(unit, ids.transport, ids.service, cluster_id)
 
@@ -276,11 +277,12 @@ def _extend_network(unit: Unit, network: ClusterRow, ids: NetworkIds) -> None:
     new = {site: vlan for site, vlan in ids.vlans.items() if site not in claimed}
     if not new:
         return
-    if network.transport is None:
+    if network.transport is None and ids.transport_name is not None:
         _claim(unit, network.id, ids, new)
+        set_transport(unit, network.id, ids.transport_name)
         network.transport = ids.transport_name
     else:
-        claim_vlans(unit, network.id, new)
+        claim_vlans(unit, network.id, new, ids.transport_name)
     network.version += 1
     unit.changed.add(f"cluster:{network.key}")
     unit.session.flush()

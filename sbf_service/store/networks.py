@@ -22,6 +22,7 @@ from sbf_service.store.allocation import (
     NetworkIds,
     ReservedVlans,
     allocate_longest_unused,
+    check_not_taken,
     describe_unavailable,
     read_site_pools,
 )
@@ -238,14 +239,18 @@ def _allocate_at_new_sites(  # noqa: PLR0913, PLR0917 - the parameters of alloca
     """Choose a VLAN ID at each new site: the network's VLAN ID, if it is free there.
 
     If the network's VLAN ID is not free at a site, and the transport translates VLAN IDs, choose another VLAN ID for
-    this site. Raise NoVlanFree if no suitable VLAN ID is free.
+    this site. Raise NoVlanFree if no suitable VLAN ID is free, or if another network on the transport has the VLAN ID
+    and the transport separates networks only by their VLAN IDs.
     """
     vlan, vlans = next(iter(network.vlans.values())), {}
+    if sites:
+        subject = f"network {network.key} uses VLAN {vlan}, which"
+        check_not_taken(unit, transport, vlan, sees, subject, network.network.id)
     for site, pool in zip(sites, read_site_pools(unit, sites, reserved), strict=True):
         if vlan in pool.free:
             vlans[site.name] = vlan
         elif transport is not None and transport.translates:
-            vlans |= allocate_longest_unused(unit, [site], reserved, translates=False)
+            vlans |= allocate_longest_unused(unit, [site], reserved, None)
         else:
             raise NoVlanFree(
                 f"network {network.key} uses VLAN {vlan}, which is not free at site {site.name}: "

@@ -106,6 +106,11 @@ class Unit:
         if self.scope is not None and not self.scope.sites.issuperset(sites):
             raise OutsideScopeError(f"sites {', '.join(sorted(set(sites) - self.scope.sites))}")
 
+    def require_names(self, names: Iterable[str]) -> None:
+        """Raise OutsideScopeError if this unit has not locked all ``names``."""
+        if self.scope is not None and not self.scope.names.issuperset(names):
+            raise OutsideScopeError(f"names {', '.join(sorted(set(names) - self.scope.names))}")
+
     def require_everything(self) -> None:
         """Raise OutsideScopeError if this unit has locked only a scope.
 

@@ -7,7 +7,7 @@ and rolls the transaction back.
 import shutil
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -25,6 +25,7 @@ from sbf_service.store.database_migration import (
     newest_migration,
     upgrade_database,
 )
+from sbf_service.store.transport_vlans import VlanCollision, list_collisions
 from virtcloud.model.errors import BadInput
 
 TRIAL_LOCK_TIMEOUT_S = 10
@@ -44,6 +45,14 @@ class UpgradePlan:
 
     current: str | None
     missing: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UpgradeTrial:
+    """The duration of a successful trial in seconds, and the VLAN collisions in the upgraded database."""
+
+    seconds: float
+    collisions: Sequence[VlanCollision]
 
 
 class _RollBack(Exception):
@@ -72,23 +81,29 @@ def plan_upgrade(engine: Engine) -> UpgradePlan:
     return UpgradePlan(current, tuple((name, _describe_migration(migrations[name])) for name in missing))
 
 
-def try_upgrade(engine: Engine) -> float:
-    """Try all missing migrations, and change nothing. Return the duration in seconds.
+def try_upgrade(engine: Engine) -> UpgradeTrial:
+    """Try all missing migrations, and change nothing.
 
     Raise BadInput if the migrations would fail, or if SQLite's disk has too little space.
     """
     trial = _try_in_transaction if engine.dialect.name == "postgresql" else _try_on_copy
     started = time.monotonic()
     try:
-        trial(engine)
+        collisions = trial(engine)
     except (SQLAlchemyError, sqlite3.Error, OSError) as error:
         raise BadInput(
             f"database {show_address(engine)}: the upgrade would fail, and nothing was changed: {explain_error(error)}"
         ) from error
-    return time.monotonic() - started
+    return UpgradeTrial(time.monotonic() - started, collisions)
 
 
-def _try_on_copy(engine: Engine) -> None:
+def read_collisions(engine: Engine) -> Sequence[VlanCollision]:
+    """Return the VLAN collisions in a database of this version (:func:`list_collisions`)."""
+    with engine.connect() as connection:
+        return list_collisions(connection)
+
+
+def _try_on_copy(engine: Engine) -> Sequence[VlanCollision]:
     file = Path(str(engine.url.database))
     needed, free = SPACE_FACTOR * file.stat().st_size, shutil.disk_usage(file.parent).free
     if free < needed:
@@ -105,15 +120,19 @@ def _try_on_copy(engine: Engine) -> None:
         try:
             with begin_migration(trial) as connection:
                 upgrade_database(connection)
+                return list_collisions(connection)
         finally:
             trial.dispose()
 
 
-def _try_in_transaction(engine: Engine) -> None:
+def _try_in_transaction(engine: Engine) -> Sequence[VlanCollision]:
+    found: Sequence[VlanCollision] = ()
     with _rolled_back(), begin_migration(engine) as connection:
         connection.execute(text(f"SET LOCAL lock_timeout = '{TRIAL_LOCK_TIMEOUT_S}s'"))
         upgrade_database(connection)
+        found = list_collisions(connection)
         raise _RollBack
+    return found
 
 
 @contextmanager

@@ -19,18 +19,21 @@ from sbf_service.store.tables import Base
 class ClaimRow(Base):
     """The claim of one VLAN ID at one site by one cluster.
 
-    The primary key enforces invariant 1 (docs/explanation/invariants.md).
+    The primary key enforces invariant 1 (docs/explanation/invariants.md) at each site. ``transport`` is the transport
+    of the cluster's network, or None if the network has none (``transport_vlans.py``).
     """
 
     __tablename__ = "claims"
     __table_args__ = (
         UniqueConstraint("cluster_id", "site"),
         CheckConstraint("vlan BETWEEN 2 AND 4094", name="vlan"),
+        Index("ix_claims_transport_vlan", "transport", "vlan"),
     )
 
     site: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("sites.name"), primary_key=True)
     vlan: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     cluster_id: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("clusters.id"))
+    transport: Mapped[str | None] = mapped_column(NAME_TYPE)
 
 
 class FreeVlanRow(Base):

@@ -85,6 +85,26 @@ def three_sites(**changes: object) -> Topology:
     return Topology.model_validate(document | changes)
 
 
+FOUR = ("a", "b", "c", "d")
+"""The sites of :func:`four_sites`. Four sites are the fewest with two pairs of sites that have no site in common."""
+BACKBONE = {"name": "core", "kind": "qinq", "s_tag": 2000}
+
+
+def four_sites(transport: Mapping[str, object] = BACKBONE) -> Topology:
+    """Return four sites with two hosts each, on one transport, with provider edges if the transport needs them."""
+    at_edges = bool(transport.keys() & {"vpn_id", "vpn_ids", "vnis", "s_tags"})
+    name_of_transport = str(transport["name"])
+    links = [{"a": f"{name}-h{n}:eth0", "b": f"{name}-sw1:p{n}"} for name in FOUR for n in (1, 2)]
+    links += [{"a": f"{name}-sw1:uplink", "b": f"{name}-pe1:ac"} for name in FOUR] if at_edges else []
+    sites = [
+        edge_site(name, name_of_transport, hosts=2)
+        if at_edges
+        else site(name) | {"attachments": [{"transport": name_of_transport, "port": f"{name}-sw1:uplink"}]}
+        for name in FOUR
+    ]
+    return Topology.model_validate({"name": "four", "transports": [transport], "sites": sites, "links": links})
+
+
 def edge_site(name: str, *transports: str, hosts: int = 1) -> dict[str, object]:
     """Return a site whose switch is linked to a provider edge. The edge attaches the site to ``transports``."""
     port = f"{name}-pe1:ac"
@@ -96,7 +116,7 @@ def edge_site(name: str, *transports: str, hosts: int = 1) -> dict[str, object]:
                 "platform": "fake",
                 "ports": ["ac"],
                 "core_port": "core",
-                "loopback": f"192.0.2.{SITES.index(name) + 1}",
+                "loopback": f"192.0.2.{(*SITES, *FOUR).index(name) + 1}",
             }
         ],
     }

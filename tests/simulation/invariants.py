@@ -61,6 +61,7 @@ class Invariants:
         """Check the invariants 1, 2, 4 and 5."""
         held = [(at, vlan) for one in self.store.clusters for at, vlan in one.claims.items()]
         require(len(held) == len(set(held)), lambda: f"invariant 1: a VLAN ID is claimed twice: {held}")
+        self.check_transports()
         services = [one.service for one in self.store.clusters if one.service is not None]
         require(len(services) == len(set(services)), lambda: f"invariant 1: a service ID is claimed twice: {services}")
         stray = self.list_carried_services() - set(services)
@@ -84,6 +85,17 @@ class Invariants:
             if device.read_foreign() != self.foreign[name]:
                 found = device.read_foreign()
                 raise BrokenError(f"invariant 4: {name}: expected foreign {self.foreign[name]}, found {found}")
+
+    def check_transports(self) -> None:
+        """Check invariant 1 on transports that separate networks only by their VLAN IDs, whatever their sites."""
+        shared = {one.name for one in self.store.topology.transports if not one.translates}
+        used = [
+            (one.transport, vlan)
+            for one in self.store.clusters
+            if one.transport in shared
+            for vlan in set(one.claims.values())
+        ]
+        require(len(used) == len(set(used)), lambda: f"invariant 1: a transport has a VLAN ID twice: {used}")
 
     def check_vlans_unshared(self) -> None:
         """Check invariant 2: an element carries only VLANs of clusters on this element, now and after a restart."""

@@ -5,7 +5,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import ClassVar
 
-from sbf_service.domain.allocation import ServicePool, SitePool, allocate_service_id, allocate_vlan_ids
+from sbf_service.domain.allocation import (
+    ServicePool,
+    SitePool,
+    TransportVlans,
+    allocate_service_id,
+    allocate_vlan_ids,
+)
 from sbf_service.domain.due_elements import DeviceStatus
 from sbf_service.domain.idempotency import (
     CreateAttempt,
@@ -345,7 +351,7 @@ class MemoryStore:
             self.topology.transport(root.transport) if root.transport else choose_transport(self.topology, hosts)
         )
         translating = transport if transport is not None and transport.translates else None
-        vlans = self._allocate_vlans(root, spec, translates=translating is not None)
+        vlans = self._allocate_vlans(root, spec, transport)
         if root.service is None and translating is not None:
             root.service = allocate_service_id(self._make_service_pool(translating))
         root.claims = {**root.claims, **vlans}
@@ -366,18 +372,26 @@ class MemoryStore:
             raise Conflict(f"network {key} is {found.network.state}")
         return found.network
 
-    def _allocate_vlans(self, root: Cluster, spec: ClusterSpec, *, translates: bool) -> dict[Name, VlanId]:
+    def _allocate_vlans(self, root: Cluster, spec: ClusterSpec, transport: Transport | None) -> dict[Name, VlanId]:
         pools = [self._make_site_pool(site.name) for site in find_sites(self.topology, spec.all_hosts)]
+        translates, on_transport = transport is not None and transport.translates, self._find_taken(root, transport)
         if not root.claims:
-            return allocate_vlan_ids(pools, translates=translates)
+            return allocate_vlan_ids(pools, translates=translates, on_transport=on_transport)
         vlan = root.claims[min(root.claims)]
         found: dict[Name, VlanId] = {}
         for pool in pools:
-            if pool.site not in root.claims and vlan in pool.free:
+            if pool.site not in root.claims and vlan in pool.free and vlan not in on_transport.taken:
                 found[pool.site] = vlan
             elif pool.site not in root.claims:
                 found |= allocate_vlan_ids([pool]) if translates else allocate_vlan_ids([])
         return found
+
+    def _find_taken(self, root: Cluster, transport: Transport | None) -> TransportVlans:
+        """Return the VLAN IDs of other networks on a transport without a service for each network."""
+        if transport is None or transport.translates:
+            return TransportVlans(Name("none"), VlanSet())
+        others = [one for one in self.clusters if one is not root and one.transport == transport.name]
+        return TransportVlans(transport.name, VlanSet(vlan for one in others for vlan in one.claims.values()))
 
     def members(self, row: Cluster) -> list[Cluster]:
         return [cluster for cluster in self.clusters if cluster.joined is row]

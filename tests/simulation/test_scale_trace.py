@@ -28,6 +28,15 @@ def test_a_vlan_shared_by_two_live_clusters_is_reported() -> None:
     assert seen.shared == ["VLAN 100 at site s0001: clusters one and two"]
 
 
+def test_a_vlan_of_two_clusters_on_the_transport_is_reported() -> None:
+    seen = Observations()
+    seen.add("one", {"s0000": 100, "s0003": 100})
+    seen.add("alone", {"s0001": 100})
+    assert seen.shared == []
+    seen.add("two", {"s0002": 100, "s0004": 100})
+    assert seen.shared == ["VLAN 100 at the transport: clusters one and two"]
+
+
 def test_a_deleted_cluster_frees_its_vlans() -> None:
     seen = Observations()
     seen.add("one", {"s0000": 100})

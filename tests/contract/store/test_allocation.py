@@ -13,14 +13,18 @@ from sqlalchemy import select, update
 from sbf_service.domain.allocation import allocate_vlan_ids
 from sbf_service.store.allocation import ReservedVlans, allocate_longest_unused, read_site_pools
 from sbf_service.store.claims import NEVER_USED
+from sbf_service.store.transport_vlans import read_transport_vlans
 from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.vlan_tables import FreeVlanRow
 from virtcloud.model.element import Device
 from virtcloud.model.errors import NoVlanFree
 from virtcloud.model.topology_document import Site
+from virtcloud.model.transport import Transport
 from virtcloud.model.vlans import VlanSet
 
 SITES = ("brno", "praha", "plzen")
+CORE = Transport(name="core", kind="qinq", s_tag=2000)
+EVPN = Transport(name="evpn", kind="evpn", vnis="10100-10199", asn=65000)
 LARGE_POOLS = ("2-1500", "1400-3900", "2-3900", "1000-1019", "1490-1509")
 POOLS = ("100-139", "120-159", "100-119", "150-159", "100-101", "")
 
@@ -39,16 +43,19 @@ def randomise_pools(world: World, random: Random) -> None:
             row.since = STARTED - timedelta(days=random.randint(1, 9)) if was_used else NEVER_USED
 
 
-def allocate_by_query(unit: Unit, sites: list[Site], reserved: ReservedVlans, *, translates: bool) -> object:
+def allocate_by_query(unit: Unit, sites: list[Site], reserved: ReservedVlans, transport: Transport | None) -> object:
     try:
-        return allocate_longest_unused(unit, sites, reserved, translates=translates)
+        return allocate_longest_unused(unit, sites, reserved, transport)
     except NoVlanFree as error:
         return str(error)
 
 
-def allocate_by_rule(unit: Unit, sites: list[Site], reserved: ReservedVlans, *, translates: bool) -> object:
+def allocate_by_rule(unit: Unit, sites: list[Site], reserved: ReservedVlans, transport: Transport | None) -> object:
+    translates, on_transport = transport is EVPN, read_transport_vlans(unit, transport)
     try:
-        return allocate_vlan_ids(read_site_pools(unit, sites, reserved), translates=translates)
+        return allocate_vlan_ids(
+            read_site_pools(unit, sites, reserved), translates=translates, on_transport=on_transport
+        )
     except NoVlanFree as error:
         return str(error)
 
@@ -69,9 +76,9 @@ def assert_query_equals_rule(world: World, reserved: ReservedVlans) -> None:
     with world.store.read() as unit:
         all_sites = world.topology().sites
         for sites in (list(group) for count in (1, 2, 3) for group in combinations(all_sites, count)):
-            for translates in (False, True):
-                wanted = allocate_by_rule(unit, sites, reserved, translates=translates)
-                assert allocate_by_query(unit, sites, reserved, translates=translates) == wanted
+            for transport in (None, CORE, EVPN):
+                wanted = allocate_by_rule(unit, sites, reserved, transport)
+                assert allocate_by_query(unit, sites, reserved, transport) == wanted
 
 
 @pytest.mark.parametrize("seed", range(8))

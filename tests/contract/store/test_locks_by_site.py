@@ -13,7 +13,7 @@ from threading import Barrier, Event
 from time import monotonic, sleep
 
 import pytest
-from sbf_fakes.world import SITES, World, spec, three_edges
+from sbf_fakes.world import SITES, World, four_sites, spec, three_edges
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
@@ -215,6 +215,34 @@ def test_locks_of_random_overlapping_sites_never_deadlock(world: World) -> None:
 
     with ThreadPoolExecutor(4) as threads:
         assert list(threads.map(lock, range(4))) == [0, 1, 2, 3]
+
+
+def test_creations_on_one_shared_transport_wait_for_each_other(world: World) -> None:
+    """The clusters have no site in common. Without the lock of the transport, both could get the same VLAN ID."""
+    world.furnish(topology=four_sites())
+    third = world.restarted()
+    with ThreadPoolExecutor(1) as threads:
+        with locked(third.store, names=frozenset({"transport core"})):
+            waiting = threads.submit(world.put, "y", spec("b-h1", "c-h1"))
+            wait_for_waiting(world)
+            assert world.put("one", spec("a-h1")).created
+            assert not waiting.done()
+        assert waiting.result(10).created
+
+
+def test_four_replicas_at_disjoint_sites_never_share_a_vlan_on_a_transport(world: World) -> None:
+    world.furnish(topology=four_sites())
+    stores = [world.restarted().store for _ in range(4)]
+    start = Barrier(4)
+
+    def create(number: int) -> list[PutResult]:
+        start.wait()
+        hosts = [f"{site}-h1" for site in ("ad", "bc")[number % 2]]
+        return [put(world, stores[number], f"c{number}-{turn}", spec(*hosts)) for turn in range(5)]
+
+    with ThreadPoolExecutor(4) as threads:
+        results = [result for made in threads.map(create, range(4)) for result in made]
+    assert len({vlan for result in results for vlan in result.view.vlans.values()}) == 20
 
 
 def test_creations_with_sites_in_opposite_order_complete(world: World) -> None:

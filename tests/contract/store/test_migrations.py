@@ -21,6 +21,7 @@ from sbf_service.store.current_topology import read_topology, read_topology_vers
 from sbf_service.store.database import make_engine
 from sbf_service.store.database_migration import migrate, newest_migration
 from sbf_service.store.tables import Base, PortRow, SiteDocumentRow
+from sbf_service.store.transport_vlans import list_collisions
 from sbf_service.store.unit_of_work import Store
 from sbf_service.store.vlan_tables import FreeVlanRow
 from virtcloud.model.errors import BadInput
@@ -31,6 +32,17 @@ BEFORE_LONG_NUMBERS = "0040"
 """After this migration, audit rows on PostgreSQL have numbers of 32 bits. A later migration extends them to 64 bits."""
 BEFORE_PARTS = "0048"
 """After this migration, the topology is one document. A later migration divides it into parts."""
+BEFORE_TRANSPORTS = "0049"
+"""After this migration, claims have no transport. A later migration adds it."""
+INSERT_CLUSTER = text(
+    "INSERT INTO clusters (id, key, turn, attempt, owner, spec, version, state, created_at, deadline, lease_ends, "
+    "quarantined, transport) VALUES (:key, :key, 0, 0, 'alice', '{}', 1, 'active', '2026-01-01', '2026-01-01', "
+    "'2026-01-01', false, :transport)"
+)
+COLLISION = (
+    "transport core, VLAN 100: expected one network, found the networks of clusters x, y, which receive each other's "
+    "frames: end all but one of these clusters"
+)
 BEFORE_UDP = "0038"
 """After this migration, publications have no protocol. A later migration adds it."""
 BEFORE_RECORDS = "0015"
@@ -308,6 +320,31 @@ def check_divided_topology(database: str) -> None:
         parts = unit.session.execute(select(SiteDocumentRow.site, SiteDocumentRow.version)).all()
     assert sorted(parts) == [("brno", 7), ("plzen", 7), ("praha", 7)]
     engine.dispose()
+
+
+def test_the_claims_of_an_earlier_version_get_the_transports_of_their_networks(tmp_path: Path) -> None:
+    """The version before the column allowed networks without a common site to have one VLAN ID on one transport."""
+    engine = make_engine(f"sqlite:///{tmp_path / 'sbf.db'}")
+    with engine.execution_options(virtcloud_write=True).begin() as connection:
+        settings = make_alembic_config()
+        settings.attributes["connection"] = connection
+        command.upgrade(settings, BEFORE_TRANSPORTS)
+        for site in "abcd":
+            connection.execute(text("INSERT INTO sites VALUES (:name, true, '')"), {"name": site})
+        for key, transport, sites in (("x", "core", "ad"), ("y", "core", "bc"), ("z", None, "a")):
+            connection.execute(INSERT_CLUSTER, {"key": key, "transport": transport})
+            for site in sites:
+                vlan = 100 if transport else 101
+                values = {"site": site, "vlan": vlan, "key": key}
+                connection.execute(text("INSERT INTO claims VALUES (:site, :vlan, :key)"), values)
+    with engine.connect() as connection:
+        assert [str(found) for found in list_collisions(connection)] == [COLLISION]
+    migrate(engine)
+    with engine.connect() as connection:
+        found = connection.execute(text("SELECT site, transport FROM claims ORDER BY site, vlan")).all()
+        assert [str(found) for found in list_collisions(connection)] == [COLLISION]
+    engine.dispose()
+    assert found == [("a", "core"), ("a", None), ("b", "core"), ("c", "core"), ("d", "core")]
 
 
 def undivided_topology() -> Topology:

@@ -8,12 +8,15 @@ from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
+from sbf_fakes.world import four_sites, make_world, spec
+from sqlalchemy import update
 
 from sbf_service.database_commands import upgrade
 from sbf_service.store.alembic_upgrade import upgrade_to
 from sbf_service.store.database import make_engine
 from sbf_service.store.database_migration import begin_migration, list_migrations
 from sbf_service.store.upgrade_check import plan_upgrade, try_upgrade
+from sbf_service.store.vlan_tables import ClaimRow
 from virtcloud.model.errors import BadInput
 
 
@@ -77,11 +80,29 @@ def test_a_missing_database_is_not_created(tmp_path: Path) -> None:
     assert not (tmp_path / "sbf.db").exists()
 
 
+def test_the_upgrade_names_clusters_that_share_a_vlan_id_on_a_transport(tmp_path: Path) -> None:
+    """Versions before this one could allocate the VLAN ID twice. Here, the test changes the claim itself."""
+    world = make_world(tmp_path)
+    world.furnish(topology=four_sites())
+    world.put("x", spec("a-h1", "d-h1"))
+    world.put("y", spec("b-h1", "c-h1"))
+    with world.store.change() as unit:
+        unit.session.execute(update(ClaimRow).where(ClaimRow.vlan == 101).values(vlan=100))
+    world.close()
+    (config := tmp_path / "sbf.toml").write_text(f'database = "sqlite:///{tmp_path}/sbf.db"')
+    done = CliRunner().invoke(upgrade, ["--check", "--config", str(config)])
+    assert done.stdout == (
+        "the database is of this version; nothing to do\n"
+        "warning: transport core, VLAN 100: expected one network, found the networks of clusters x, y, which receive "
+        "each other's frames: end all but one of these clusters\n"
+    )
+
+
 @pytest.mark.postgresql
 def test_a_check_on_postgresql_changes_nothing(empty_postgresql: str) -> None:
     create_old(empty_postgresql)
     engine = make_engine(empty_postgresql)
     before = plan_upgrade(engine)
-    assert try_upgrade(engine) > 0
+    assert try_upgrade(engine).seconds > 0
     assert plan_upgrade(engine) == before
     engine.dispose()

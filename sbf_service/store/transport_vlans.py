@@ -1,0 +1,144 @@
+"""The VLAN IDs in use on transports that separate networks only by their VLAN IDs (decision 96).
+
+Such a transport is one Ethernet segment for each VLAN ID: all its sites with the VLAN ID exchange frames. Therefore, a
+VLAN ID has at most one network on such a transport, even if two networks have no common site. On a transport with a
+service for each network, VLAN IDs need to differ only at each site.
+
+Each claim contains its network's transport, so that one look-up by index finds the networks with a VLAN ID.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sqlalchemy import ColumnElement, Connection, bindparam, exists, select, text, update
+from sqlalchemy.orm import QueryableAttribute
+
+from sbf_service.domain.allocation import TransportVlans
+from sbf_service.log import get_log
+from sbf_service.store.cluster_tables import ClusterRow
+from sbf_service.store.columns import NAME_TYPE
+from sbf_service.store.tables import Base
+from sbf_service.store.unit_of_work import Unit
+from sbf_service.store.vlan_tables import ClaimRow
+from virtcloud.model.transport import Transport
+from virtcloud.model.values import Name, VlanId
+from virtcloud.model.vlans import VlanSet
+
+_ON_TRANSPORT = ClaimRow.transport == bindparam("transport", type_=NAME_TYPE)
+_READ_VLANS = select(ClaimRow.vlan).where(_ON_TRANSPORT).distinct()
+_FIND_CLAIM = (
+    select(ClaimRow.cluster_id, ClaimRow.site)
+    .where(
+        _ON_TRANSPORT, ClaimRow.vlan == bindparam("vlan"), ClaimRow.cluster_id != bindparam("except", type_=NAME_TYPE)
+    )
+    .order_by(ClaimRow.site)
+    .limit(1)
+)
+_CLAIMS = Base.metadata.tables[ClaimRow.__tablename__]
+_SET_TRANSPORT = (
+    update(_CLAIMS)
+    .where(_CLAIMS.c.cluster_id == bindparam("network", type_=NAME_TYPE))
+    .values(transport=bindparam("new_transport", type_=NAME_TYPE))
+)
+_READ_COLLISIONS = text(
+    """
+    SELECT DISTINCT clusters.transport, claims.vlan, clusters."key", clusters.id
+    FROM (
+      SELECT clusters.transport AS transport, claims.vlan AS vlan
+      FROM claims JOIN clusters ON clusters.id = claims.cluster_id
+      WHERE clusters.transport IS NOT NULL
+        AND NOT EXISTS (SELECT 1 FROM service_claims WHERE service_claims.cluster_id = clusters.id)
+      GROUP BY clusters.transport, claims.vlan
+      HAVING COUNT(DISTINCT clusters.id) > 1
+    ) AS twice
+    JOIN claims ON claims.vlan = twice.vlan
+    JOIN clusters ON clusters.id = claims.cluster_id AND clusters.transport = twice.transport
+    ORDER BY clusters.transport, claims.vlan, clusters."key", clusters.id
+    """
+)
+"""Reads no column that migration 0050 adds, so ``sbf upgrade --check`` can use the query before the migration.
+
+A network on a transport with a service for each network has a claim of a service ID.
+"""
+
+log = get_log(__name__)
+
+
+class VlanUser(NamedTuple):
+    """A cluster whose network has a VLAN ID, and one of the network's sites."""
+
+    cluster: ClusterRow
+    site: str
+
+
+@dataclass(frozen=True, slots=True)
+class VlanCollision:
+    """Networks that share a VLAN ID on one transport, and therefore one Ethernet segment."""
+
+    transport: str
+    vlan: int
+    clusters: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Return the collision with its remedy as a sentence."""
+        return (
+            f"transport {self.transport}, VLAN {self.vlan}: expected one network, found the networks of clusters "
+            f"{', '.join(self.clusters)}, which receive each other's frames: end all but one of these clusters"
+        )
+
+
+def find_shared(transport: Transport | None) -> Transport | None:
+    """Return the transport if it separates networks only by their VLAN IDs, otherwise None."""
+    return None if transport is None or transport.translates else transport
+
+
+def is_taken(vlan: QueryableAttribute[int]) -> ColumnElement[bool]:
+    """Return the condition that a network on the transport ``transport`` (a parameter) has the VLAN ID ``vlan``."""
+    return exists().where(_ON_TRANSPORT, ClaimRow.vlan == vlan)
+
+
+def read_transport_vlans(unit: Unit, transport: Transport | None) -> TransportVlans | None:
+    """Return the VLAN IDs of all networks on a transport, or None if the transport is not shared."""
+    if (shared := find_shared(transport)) is None:
+        return None
+    taken = unit.connection.execute(_READ_VLANS, {"transport": shared.name}).scalars()
+    return TransportVlans(shared.name, VlanSet(taken))
+
+
+def find_vlan_user(unit: Unit, transport: Transport | None, vlan: VlanId, network: str) -> VlanUser | None:
+    """Return the user of a VLAN ID on a transport, other than ``network``.
+
+    Return None if there is none, or if the transport is not shared.
+    """
+    if (shared := find_shared(transport)) is None:
+        return None
+    parameters = {"transport": shared.name, "vlan": vlan, "except": network}
+    row = unit.connection.execute(_FIND_CLAIM, parameters).one_or_none()
+    return None if row is None else VlanUser(unit.session.get_one(ClusterRow, row.cluster_id), row.site)
+
+
+def set_transport(unit: Unit, network: str, transport: Name) -> None:
+    """Record the first transport of a network in the network's claims."""
+    unit.connection.execute(_SET_TRANSPORT, {"network": network, "new_transport": transport})
+
+
+def list_collisions(connection: Connection) -> Sequence[VlanCollision]:
+    """Return the VLAN IDs that several networks have on one transport. Versions before 0.2 could allocate them."""
+    found: dict[tuple[str, int], list[str]] = defaultdict(list)
+    for transport, vlan, key, _ in connection.execute(_READ_COLLISIONS):
+        found[transport, vlan].append(key)
+    return [VlanCollision(transport, vlan, tuple(keys)) for (transport, vlan), keys in found.items()]
+
+
+def log_collisions(connection: Connection) -> None:
+    """Log a warning for each VLAN ID that several networks have on one transport."""
+    for found in list_collisions(connection):
+        log.warning(
+            "vlan_shared_on_transport",
+            transport=found.transport,
+            vlan=found.vlan,
+            clusters=", ".join(found.clusters),
+            reason=str(found),
+        )

@@ -1,0 +1,196 @@
+"""Tests that a VLAN ID has at most one network on a transport that separates networks only by their VLAN IDs.
+
+The networks of these tests have no site in common, so their claims at the sites do not conflict.
+"""
+
+import pytest
+from sbf_fakes.world import BACKBONE, EVPN, World, four_sites, spec
+from sqlalchemy import event, update
+
+from sbf_service.store.allocation import allocate_longest_unused, read_site_pools
+from sbf_service.store.cluster_tables import ClusterRow
+from sbf_service.store.transport_vlans import list_collisions, log_collisions, read_transport_vlans
+from sbf_service.store.vlan_tables import ClaimRow
+from virtcloud.model.cluster import ClusterState
+from virtcloud.model.errors import NoVlanFree
+
+SHARED = (
+    BACKBONE,
+    {"name": "core", "kind": "direct"},
+    {"name": "core", "kind": "vpls", "vpn_id": 7, "asn": 65000},
+)
+SERVICES = (
+    EVPN,
+    {"name": "core", "kind": "vpls", "vpn_ids": "100-199", "asn": 65000},
+    {"name": "core", "kind": "qinq", "s_tags": "3000-3099"},
+)
+
+
+@pytest.fixture
+def four(world: World) -> World:
+    """Return a world with the four sites a, b, c and d on the transport ``core``, with pools of 40 VLAN IDs."""
+    world.furnish(topology=four_sites())
+    return world
+
+
+def put_at(world: World, key: str, *sites: str, host: int = 1, **changes: object) -> set[int]:
+    """Request a cluster with a host at each of these sites. Return its VLAN IDs."""
+    view = world.put(key, spec(*(f"{site}-h{host}" for site in sites), **changes)).view
+    assert view.vlans.keys() >= set(sites)
+    return {int(vlan) for vlan in view.vlans.values()}
+
+
+@pytest.mark.parametrize("transport", SHARED, ids=lambda transport: str(transport["kind"]))
+def test_clusters_without_a_common_site_differ_on_a_shared_transport(
+    world: World, transport: dict[str, object]
+) -> None:
+    world.furnish(topology=four_sites(transport))
+    assert put_at(world, "x", "a", "d") == {100}
+    assert put_at(world, "y", "b", "c") == {101}
+
+
+@pytest.mark.parametrize("transport", SERVICES, ids=lambda transport: str(transport["kind"]))
+def test_clusters_with_separate_services_may_share_a_vlan_id(world: World, transport: dict[str, object]) -> None:
+    world.furnish(topology=four_sites(transport))
+    assert put_at(world, "x", "a", "d") == {100}
+    assert put_at(world, "y", "b", "c") == {100}
+
+
+def test_a_cluster_at_one_site_may_share_a_vlan_id_with_other_sites(four: World) -> None:
+    """The cluster at one site uses no transport, so its VLAN stays within its site."""
+    assert put_at(four, "x", "a", "d") == {100}
+    assert put_at(four, "y", "b") == {100}
+
+
+def test_a_requested_vlan_id_must_be_free_on_the_transport(four: World) -> None:
+    put_at(four, "x", "a", "d", owner="bob")
+    with pytest.raises(NoVlanFree) as refused:
+        put_at(four, "y", "b", "c", vlan=100)
+    assert str(refused.value) == (
+        "VLAN 100 is not free on transport core, which separates clusters only by their VLAN IDs: another cluster uses "
+        "the VLAN ID at site a"
+    )
+    assert put_at(four, "y", "b", "c", vlan=101) == {101}
+
+
+def test_the_refusal_explains_vlan_ids_in_use_at_other_sites(four: World) -> None:
+    for name in "abcd":
+        four.put_pool(name, "100-101")
+    put_at(four, "x1", "a", "d")
+    put_at(four, "x2", "a", "d")
+    with pytest.raises(NoVlanFree) as refused:
+        put_at(four, "y", "b", "c")
+    assert str(refused.value) == (
+        "no VLAN is free at every site (b, c) and on transport core: b has 2 VLAN IDs, 0 in use; c has 2 VLAN IDs, 0 "
+        "in use; 2 VLAN IDs (100-101) are free at every site, but in use or in quarantine at other sites of transport "
+        "core, which separates clusters only by their VLAN IDs: end a cluster on transport core, add the same VLAN IDs "
+        "to all these pools, or use a transport with a service for each cluster"
+    )
+
+
+def test_a_network_gets_no_transport_on_which_its_vlan_id_is_in_use(four: World) -> None:
+    """The first network is at one site. A member at a second site would bring the network's VLAN to the transport."""
+    assert put_at(four, "n", "a") == {100}
+    assert put_at(four, "y", "b", "c") == {100}
+    with pytest.raises(NoVlanFree) as refused:
+        four.put("m", spec(hosts=["d-h1"], joins="n"))
+    assert str(refused.value) == (
+        "network n uses VLAN 100, which is not free on transport core, which separates clusters only by their VLAN "
+        "IDs: cluster y of alice uses the VLAN ID at site b"
+    )
+
+
+def test_the_first_transport_of_a_network_reserves_its_vlan_id(four: World) -> None:
+    assert put_at(four, "n", "a") == {100}
+    four.put("m", spec(hosts=["d-h1"], joins="n"))
+    assert put_at(four, "y", "b", "c") == {101}
+
+
+def test_a_network_grows_on_its_transport(four: World) -> None:
+    assert put_at(four, "n", "a", "b") == {100}
+    assert four.put("m", spec(hosts=["c-h1"], joins="n")).view.vlans == {"a": 100, "b": 100, "c": 100}
+    assert put_at(four, "y", "c", "d") == {101}
+
+
+def test_a_released_vlan_id_is_free_on_the_transport(four: World) -> None:
+    put_at(four, "x", "a", "d")
+    four.settle()
+    four.delete("x")
+    four.settle()
+    assert put_at(four, "y", "b", "c", vlan=100) == {100}
+
+
+def test_a_vlan_id_in_quarantine_is_not_free_on_the_transport(four: World) -> None:
+    put_at(four, "x", "a", "d")
+    four.settle()
+    four.switches["d-sw1"].cut_off = True
+    four.delete("x")
+    four.clock.advance(301)
+    four.settle()
+    assert (four.view("x").state, four.view("x").quarantined) == (ClusterState.RELEASED, True)
+    assert put_at(four, "y", "b", "c") == {101}
+    with pytest.raises(NoVlanFree, match="the VLAN ID is in quarantine after cluster x of alice at site a"):
+        put_at(four, "z", "b", "c", vlan=100)
+
+
+def test_the_vlan_ids_of_a_transport_are_those_of_its_networks(four: World) -> None:
+    put_at(four, "one", "a")
+    put_at(four, "two", "a")
+    assert put_at(four, "x", "a", "d") == {102}
+    assert put_at(four, "y", "b", "c") == {100}
+    with four.store.read() as unit:
+        found = read_transport_vlans(unit, four.topology().transports[0])
+        (pool,) = read_site_pools(unit, four.topology().sites[:1], four.service.reserved)
+    assert found is not None
+    assert (found.transport, str(found.taken)) == ("core", "100,102")
+    assert str(pool.claimed) == "100-102"
+
+
+def test_a_collision_of_an_earlier_version_is_logged(four: World, caplog: pytest.LogCaptureFixture) -> None:
+    put_at(four, "x", "a", "d")
+    put_at(four, "y", "b", "c")
+    put_at(four, "z", "b", "c")
+    with four.store.change() as unit:
+        assert list_collisions(unit.connection) == []
+        y = unit.session.query(ClusterRow).filter_by(key="y").one().id
+        unit.session.execute(update(ClaimRow).where(ClaimRow.cluster_id == y).values(vlan=100))
+        (found,) = list_collisions(unit.connection)
+        log_collisions(unit.connection)
+    assert "vlan_shared_on_transport" in caplog.text
+    assert str(found) == (
+        "transport core, VLAN 100: expected one network, found the networks of clusters x, y, which receive each "
+        "other's frames: end all but one of these clusters"
+    )
+
+
+def test_equal_vlan_ids_of_separate_services_are_no_collision(world: World) -> None:
+    world.furnish(topology=four_sites(EVPN))
+    assert put_at(world, "x", "a", "d") == put_at(world, "y", "b", "c") == {100}
+    with world.store.read() as unit:
+        assert list_collisions(unit.connection) == []
+
+
+def test_a_network_of_a_collision_does_not_grow(four: World) -> None:
+    put_at(four, "x", "a", "d")
+    put_at(four, "y", "b")
+    with four.store.change() as unit:
+        unit.session.execute(update(ClusterRow).where(ClusterRow.key == "y").values(transport="core"))
+    with pytest.raises(NoVlanFree, match="network y uses VLAN 100, which is not free on transport core"):
+        four.put("m", spec(hosts=["c-h1"], joins="y"))
+
+
+def test_an_allocation_reads_no_row_for_each_network_of_the_transport(world: World) -> None:
+    """The networks are at other sites, so their VLAN IDs are unclaimed at the sites of the new cluster.
+
+    There are more of them than rows in the first window, and still the first query finds the VLAN ID.
+    """
+    world.furnish("100-199", four_sites())
+    for number in range(20):
+        put_at(world, f"x{number}", "a", "d")
+    statements: list[str] = []
+    topology = world.topology()
+    with world.store.dry_run() as unit:
+        event.listen(unit.connection, "before_cursor_execute", lambda *values: statements.append(values[2]))
+        found = allocate_longest_unused(unit, topology.sites[1:3], world.service.reserved, topology.transports[0])
+    assert found == {"b": 120, "c": 120}
+    assert len(statements) == 1
