@@ -15,11 +15,13 @@ from sbf_service.domain.topology_change import TopologyChange, list_broken_paths
 from sbf_service.store.cluster_queries import UNSETTLED, find_clusters, find_unsettled_clusters
 from sbf_service.store.cluster_statuses import read_placements
 from sbf_service.store.cluster_tables import ClusterRow
-from sbf_service.store.columns import split_ids
+from sbf_service.store.columns import NAME_TYPE, equals_any, split_ids
 from sbf_service.store.live_clusters import read_networks, read_service_ids
 from sbf_service.store.observed_state import parse_observed_circuits, parse_observed_ports
 from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit
+from sbf_service.store.vlan_tables import ClaimRow
+from virtcloud.model.cluster import WANTED_STATES
 from virtcloud.model.element import Gateway
 from virtcloud.model.errors import Conflict
 from virtcloud.model.topology import Topology
@@ -29,6 +31,16 @@ from virtcloud.model.views import PlacementProgress
 
 SHOWN_LOSSES = 20
 """The maximum number of losses that an error message lists."""
+_READ_ENDING = (
+    select(ClusterRow)
+    .join(ClaimRow, ClaimRow.cluster_id == ClusterRow.id)
+    .where(
+        ClaimRow.site == bindparam("site", type_=NAME_TYPE),
+        ClaimRow.transport == bindparam("transport", type_=NAME_TYPE),
+        ~equals_any(ClusterRow.state, WANTED_STATES),
+    )
+    .order_by(ClusterRow.key)
+)
 _READ_ELEMENTS = (
     select(ElementRow).where(ElementRow.name.in_(bindparam("names", expanding=True))).order_by(ElementRow.name)
 )
@@ -99,6 +111,26 @@ def list_detached_clusters(topology: Topology, live: Iterable[LiveCluster]) -> I
                 yield f"cluster {cluster.key} needs {site.name} on transport {cluster.transport}: end the cluster first"
 
 
+def list_reattached_ports(unit: Unit, former: Topology, topology: Topology, sites: Iterable[Name]) -> Iterator[str]:
+    """Yield an error for each port that would attach a site to another transport while an ending network may use it.
+
+    The port may still carry the VLAN of the network, whose VLAN ID SBF reserves only on the network's own transport
+    (decision 96). Networks of running clusters are not considered: :func:`list_detached_clusters` finds these.
+    """
+    for name in sorted(former.sites_by_name.keys() & topology.sites_by_name.keys() & set(sites)):
+        after = {one.port: one.transport for one in topology.sites_by_name[name].attachments}
+        for before in former.sites_by_name[name].attachments:
+            new = after.get(before.port, before.transport)
+            if new == before.transport or former.transport(before.transport).on_edges:
+                continue
+            for row in unit.session.scalars(_READ_ENDING, {"site": name, "transport": before.transport}):
+                remedy = QUARANTINE_REMEDY if row.quarantined else "wait until the cluster has ended"
+                yield (
+                    f"cluster {row.key} ({row.state}) may still use port {before.port} on transport "
+                    f"{before.transport}, and the port would become a port of transport {new}: {remedy}"
+                )
+
+
 def loses_nothing(change: TopologyChange, cluster: LiveCluster) -> bool:
     """Return whether a cluster with paths in both topologies keeps its sites, its transport and its ports.
 
@@ -118,8 +150,8 @@ def check_nothing_lost(unit: Unit, change: TopologyChange, live: Iterable[LiveCl
     """Raise Conflict if a new topology lacks a used transport, site, element or port, or breaks a cluster's path.
 
     Also raise Conflict if a used transport changes its kind or service IDs, a site of a running cluster loses the
-    cluster's transport, a used element changes its kind or site, or a gateway of a running cluster returns at a site
-    without this cluster.
+    cluster's transport, a port that an ending cluster may use changes its transport, a used element changes its kind or
+    site, or a gateway of a running cluster returns at a site without this cluster.
 
     ``live`` contains the clusters at the sites that change. It may omit a cluster that has paths in both topologies and
     loses nothing (:func:`loses_nothing`).
@@ -156,6 +188,7 @@ def _list_losses(unit: Unit, change: TopologyChange, live: Iterable[LiveCluster]
     yield from _list_lost_sites(change.topology, live)
     yield from list_detached_clusters(change.topology, live)
     yield from _list_distant_gateways(change.topology, live)
+    yield from list_reattached_ports(unit, change.former, change.topology, change.sites)
     for element, row in _list_users(unit, change.lost_elements):
         remedy = QUARANTINE_REMEDY if row.quarantined else _describe_remedy(change.former.gateways.get(element))
         user = f"cluster {row.key} ({row.state})"

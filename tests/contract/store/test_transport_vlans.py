@@ -12,7 +12,7 @@ from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.transport_vlans import list_collisions, log_collisions, read_transport_vlans
 from sbf_service.store.vlan_tables import ClaimRow
 from virtcloud.model.cluster import ClusterState
-from virtcloud.model.errors import NoVlanFree
+from virtcloud.model.errors import Conflict, NoVlanFree
 
 SHARED = (
     BACKBONE,
@@ -194,3 +194,26 @@ def test_an_allocation_reads_no_row_for_each_network_of_the_transport(world: Wor
         found = allocate_longest_unused(unit, topology.sites[1:3], world.service.reserved, topology.transports[0])
     assert found == {"b": 120, "c": 120}
     assert len(statements) == 1
+
+
+def test_a_port_that_may_carry_an_ended_cluster_keeps_its_transport(four: World) -> None:
+    """On a transport with a new name, SBF could allocate the VLAN ID that the port may still carry."""
+    put_at(four, "x", "a", "d")
+    four.settle()
+    four.switches["d-sw1"].cut_off = True
+    four.delete("x")
+    four.settle()
+    renamed = four_sites(BACKBONE | {"name": "new"})
+    with pytest.raises(Conflict) as refused:
+        four.put_topology(renamed)
+    assert str(refused.value) == (
+        "cluster x (draining) may still use port a-sw1:uplink on transport core, and the port would become a port of "
+        "transport new: wait until the cluster has ended\n"
+        "cluster x (draining) may still use port d-sw1:uplink on transport core, and the port would become a port of "
+        "transport new: wait until the cluster has ended"
+    )
+    four.switches["d-sw1"].cut_off = False
+    four.clock.advance(61)
+    four.settle()
+    four.put_topology(renamed)
+    assert put_at(four, "y", "b", "c") == {100}
