@@ -157,20 +157,23 @@ def upgrade(*, check: bool, config: Path | None) -> None:
 
     with report_bad_input():
         engine = make_engine(load_settings(config).database, create=False)
-        plan, trial = plan_upgrade(engine), None
+        plan = plan_upgrade(engine)
         for name, description in plan.missing:
             click.echo(f"{name}  {description}")
         if not plan.missing:
+            collisions = read_collisions(engine)
             click.echo("the database is of this version; nothing to do")
         elif check:
             trial = try_upgrade(engine)
+            collisions = trial.collisions
             origin = plan.current or "an empty database"
             # The Ansible role sbf searches the output for "will pass".
             click.echo(f"the upgrade from {origin} will pass; the check took {trial.seconds:.1f} s")
         else:
             with hold_whole_database(engine):
                 migrate(engine)
+            collisions = read_collisions(engine)
             click.echo(f"the database was upgraded from {plan.current or 'an empty database'}")
-        for collision in read_collisions(engine) if trial is None else trial.collisions:
+        for collision in collisions:
             click.echo(f"warning: {collision}")
         engine.dispose()

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, bindparam, exists, select, text, update
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, exists, func, select, update
 from sqlalchemy.orm import QueryableAttribute
 
 from sbf_service.domain.allocation import TransportVlans
@@ -21,7 +21,7 @@ from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.columns import NAME_TYPE
 from sbf_service.store.tables import Base
 from sbf_service.store.unit_of_work import Unit
-from sbf_service.store.vlan_tables import ClaimRow
+from sbf_service.store.vlan_tables import ClaimRow, ServiceClaimRow
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Name, VlanId
 from virtcloud.model.vlans import VlanSet
@@ -42,26 +42,22 @@ _SET_TRANSPORT = (
     .where(_CLAIMS.c.cluster_id == bindparam("network", type_=NAME_TYPE))
     .values(transport=bindparam("new_transport", type_=NAME_TYPE))
 )
-_READ_COLLISIONS = text(
-    """
-    SELECT DISTINCT clusters.transport, claims.vlan, clusters."key", clusters.id
-    FROM (
-      SELECT clusters.transport AS transport, claims.vlan AS vlan
-      FROM claims JOIN clusters ON clusters.id = claims.cluster_id
-      WHERE clusters.transport IS NOT NULL
-        AND NOT EXISTS (SELECT 1 FROM service_claims WHERE service_claims.cluster_id = clusters.id)
-      GROUP BY clusters.transport, claims.vlan
-      HAVING COUNT(DISTINCT clusters.id) > 1
-    ) AS twice
-    JOIN claims ON claims.vlan = twice.vlan
-    JOIN clusters ON clusters.id = claims.cluster_id AND clusters.transport = twice.transport
-    ORDER BY clusters.transport, claims.vlan, clusters."key", clusters.id
-    """
+_HAS_SERVICE = exists().where(ServiceClaimRow.cluster_id == ClaimRow.cluster_id)
+"""The condition that a claim's network has a service of its own on its transport."""
+_TWICE = (
+    select(ClaimRow.transport, ClaimRow.vlan)
+    .where(ClaimRow.transport.is_not(None), ~_HAS_SERVICE)
+    .group_by(ClaimRow.transport, ClaimRow.vlan)
+    .having(func.count(ClaimRow.cluster_id.distinct()) > 1)
+    .subquery()
 )
-"""Reads no column that migration 0050 adds, so ``sbf upgrade --check`` can use the query before the migration.
-
-A network on a transport with a service for each network has a claim of a service ID.
-"""
+_READ_COLLISIONS = (
+    select(ClaimRow.transport, ClaimRow.vlan, ClusterRow.key, ClusterRow.id)
+    .join(ClusterRow, ClusterRow.id == ClaimRow.cluster_id)
+    .join(_TWICE, and_(_TWICE.c.transport == ClaimRow.transport, _TWICE.c.vlan == ClaimRow.vlan))
+    .order_by(ClaimRow.transport, ClaimRow.vlan, ClusterRow.key, ClusterRow.id)
+    .distinct()
+)
 
 log = get_log(__name__)
 
@@ -125,10 +121,10 @@ def set_transport(unit: Unit, network: str, transport: Name) -> None:
 
 
 def list_collisions(connection: Connection) -> Sequence[VlanCollision]:
-    """Return the VLAN IDs that several networks have on one transport. Versions before 0.2 could allocate them."""
+    """Return the VLAN IDs that several networks have on one transport. Earlier versions of SBF could allocate them."""
     found: dict[tuple[str, int], list[str]] = defaultdict(list)
     for transport, vlan, key, _ in connection.execute(_READ_COLLISIONS):
-        found[transport, vlan].append(key)
+        found[str(transport), vlan].append(key)
     return [VlanCollision(transport, vlan, tuple(keys)) for (transport, vlan), keys in found.items()]
 
 

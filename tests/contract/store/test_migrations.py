@@ -337,8 +337,6 @@ def test_the_claims_of_an_earlier_version_get_the_transports_of_their_networks(t
                 vlan = 100 if transport else 101
                 values = {"site": site, "vlan": vlan, "key": key}
                 connection.execute(text("INSERT INTO claims VALUES (:site, :vlan, :key)"), values)
-    with engine.connect() as connection:
-        assert [str(found) for found in list_collisions(connection)] == [COLLISION]
     migrate(engine)
     with engine.connect() as connection:
         found = connection.execute(text("SELECT site, transport FROM claims ORDER BY site, vlan")).all()
