@@ -3,6 +3,8 @@
 The networks of these tests have no site in common, so their claims at the sites do not conflict.
 """
 
+from typing import Any
+
 import pytest
 from sbf_fakes.world import BACKBONE, EVPN, World, four_sites, spec
 from sqlalchemy import event, update
@@ -33,7 +35,7 @@ def four(world: World) -> World:
     return world
 
 
-def put_at(world: World, key: str, *sites: str, host: int = 1, **changes: object) -> set[int]:
+def put_at(world: World, key: str, *sites: str, host: int = 1, **changes: Any) -> set[int]:
     """Request a cluster with a host at each of these sites. Return its VLAN IDs."""
     view = world.put(key, spec(*(f"{site}-h{host}" for site in sites), **changes)).view
     assert view.vlans.keys() >= set(sites)
