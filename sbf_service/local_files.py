@@ -1,9 +1,10 @@
-"""Files on the service's host: token files that only their owner can read, the database file, and lock files.
+"""Files on the service's host: token files that only their owner can read, the database file, lock files and folders.
 
-Root can run ``sbf token create`` before the service's first start. This command must not create a database file that
-belongs to root, because the service could not open the file.
+Root can run ``sbf token create`` or ``sbf prune`` before the service's first start. These commands must not leave a
+file or folder that belongs to root, because the service could not open the file, or write to the folder.
 """
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from sbf_service.database_address import parse_address
 from virtcloud.model.errors import BadInput
 
 PRIVATE_MODE = 0o600
+FOLDER_MODE = 0o700
 
 
 @contextmanager
@@ -77,13 +79,52 @@ def open_lock_file(path: Path, mode: int) -> IO[bytes]:
     """
     file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, mode), "rb+")
     try:
-        if os.geteuid() == 0:  # the service's user must be able to open the file later
-            owner = path.parent.stat()
-            os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
+        give_to_owner_of(path.parent, file.fileno())
     except OSError:
         file.close()
         raise
     return file
+
+
+def give_to_owner_of(folder: Path, descriptor: int) -> None:
+    """Change the owner of an open file to the owner of ``folder``, if root runs this process.
+
+    The service's user must be able to open the file later.
+    """
+    if os.geteuid() == 0:
+        owner = folder.stat()
+        os.fchown(descriptor, owner.st_uid, owner.st_gid)
+
+
+def ensure_private_folder(folder: Path) -> None:
+    """Create a folder and its missing parents with mode 0700. Idempotent. Raise OSError if this fails.
+
+    If root runs this process, a folder of root gets the owner of its parent, also if an earlier process created it.
+    """
+    missing = [parent for parent in folder.parents if not parent.exists()]
+    for path in (*reversed(missing), folder):
+        path.mkdir(mode=FOLDER_MODE, exist_ok=True)
+        if os.geteuid() == 0:
+            _give_root_folder_away(path)
+
+
+def _give_root_folder_away(folder: Path) -> None:
+    """Change the owner of a folder of root to the owner of its parent.
+
+    Do not follow a symbolic link: the owner of the parent could create a link to any folder of root.
+    """
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno in {errno.ENOTDIR, errno.ELOOP}:  # a symbolic link of an administrator
+            return
+        raise
+    try:
+        if os.fstat(descriptor).st_uid == 0:
+            parent = os.stat("..", dir_fd=descriptor)
+            os.fchown(descriptor, parent.st_uid, parent.st_gid)
+    finally:
+        os.close(descriptor)
 
 
 def try_file_lock(file: IO[bytes]) -> bool:

@@ -11,23 +11,24 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
-from sbf_service.local_files import synchronize_folder
+from sbf_service.local_files import PRIVATE_MODE, ensure_private_folder, give_to_owner_of, synchronize_folder
 from virtcloud.model.errors import BadInput
 from virtcloud.model.values import format_utc
-
-FOLDER_MODE, FILE_MODE = 0o700, 0o600
 
 
 def write_archive(folder: Path, name: str, rows: Iterable[Mapping[str, object]]) -> Path:
     """Write rows to the file ``name`` in ``folder``, and wait until the disk has them. Return the path.
 
-    Raise BadInput if the file cannot be written. An existing file with this name is then unchanged.
+    If root runs this process, a new folder gets the owner of its parent, and the file gets the owner of the folder, so
+    that SBF can write to the folder later. Raise BadInput if the file cannot be written. An existing file with this
+    name is then unchanged.
     """
     path, new = folder / name, folder / f".{name}.new"
     try:
-        folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        ensure_private_folder(folder)
         new.unlink(missing_ok=True)
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE), "w", encoding="utf-8") as file:
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_MODE), "w", encoding="utf-8") as file:
+            give_to_owner_of(folder, file.fileno())
             for row in rows:
                 file.write(json.dumps(row, ensure_ascii=False, default=_format_value) + "\n")
             file.flush()

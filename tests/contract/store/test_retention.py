@@ -1,6 +1,7 @@
 """Tests of retention: SBF writes old rows to files and then deletes them from the database."""
 
 import json
+import os
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from sbf_service.store.tables import Base
 from virtcloud.model.errors import BadInput, Gone
 
 DAY = timedelta(days=1)
+SERVICE_UID = 65534
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root can change the owner of a folder")
 LIMITS = RetentionLimits(audit_days=30, cluster_days=10)
 
 
@@ -226,3 +229,38 @@ def test_sbf_runs_the_retention_by_itself(world: World, archive: Path) -> None:
     schedule.run_once()
     assert read_archive(archive, "audit")
     assert not [path for path in archive.iterdir() if path.stat().st_mode & 0o077]
+
+
+@as_root
+@pytest.mark.parametrize("state", ["missing", "left by an earlier version"])
+def test_archive_folders_of_root_get_the_owner_of_their_parent(tmp_path: Path, state: str) -> None:
+    """An administrator runs ``sbf prune`` as root, and SBF archives later as another user."""
+    os.chown(tmp_path, SERVICE_UID, SERVICE_UID)
+    archive = tmp_path / "state/archive"
+    if state != "missing":
+        archive.mkdir(parents=True)
+        os.chown(archive.parent, SERVICE_UID, SERVICE_UID)
+    path = write_archive(archive, "audit-1.jsonl", [{"id": 1}])
+    assert {entry.stat().st_uid for entry in (archive.parent, archive, path)} == {SERVICE_UID}
+    assert [archive.stat().st_gid, path.stat().st_gid] == [SERVICE_UID, SERVICE_UID]
+
+
+@as_root
+def test_an_archive_folder_of_another_user_keeps_its_owner(tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    archive.mkdir()
+    os.chown(archive, SERVICE_UID, SERVICE_UID)
+    path = write_archive(archive, "audit-1.jsonl", [{"id": 1}])
+    assert [archive.stat().st_uid, path.stat().st_uid] == [SERVICE_UID, SERVICE_UID]
+
+
+@as_root
+def test_root_changes_no_folder_behind_a_symbolic_link(tmp_path: Path) -> None:
+    """SBF's user can replace the archive folder by a link to any folder of root."""
+    target, state = tmp_path / "target", tmp_path / "state"
+    target.mkdir()
+    state.mkdir()
+    os.chown(state, SERVICE_UID, SERVICE_UID)
+    (state / "archive").symlink_to(target)
+    write_archive(state / "archive", "audit-1.jsonl", [{"id": 1}])
+    assert target.stat().st_uid == 0
