@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
-from limits.storage import MemoryStorage
 from limits.strategies import MovingWindowRateLimiter
 
+from sbf_service.call_counts import CallCounts
 from sbf_service.change_feed import ChangeFeed
 from sbf_service.change_reader import ChangeReader
 from sbf_service.drivers.registry import find_edge_platform, find_switch_platform
@@ -141,7 +141,7 @@ def build_service(
     change_feed.add_listener(token_cache.on_change, remote=True)
     change_feed.add_listener(settled_agents.on_change, remote=True)
     threads = BoundedThreads(settings.device_threads, "readings of devices")
-    call_counts = MovingWindowRateLimiter(MemoryStorage())
+    call_counts = MovingWindowRateLimiter(CallCounts())
     return SbfService(
         settings,
         store,

@@ -67,8 +67,8 @@ class RateLimits(Document):
 
     failed_tokens: RateLimit = Field(
         RateLimit("20/minute"),
-        description="Invalid tokens from one address. Above this rate, SBF accepts from this address only tokens that "
-        "it has accepted before.",
+        description="Invalid tokens from one address (IPv6: one /64 network). Above this rate, SBF accepts from this "
+        "address or network only tokens that it has accepted before.",
     )
     clusters: RateLimit = Field(
         RateLimit("60/minute"), description="Creations of clusters by one user, including dry runs."

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass
+from ipaddress import IPv6Address, IPv6Network
 from math import ceil
 from typing import Self
 
@@ -44,14 +45,17 @@ class RateLimiter:
         return cls(service.settings.rates, service.call_counts)
 
     def check_address(self, address: str) -> None:
-        """Raise TooManyRequests for an address that sent too many invalid tokens. Does not change the count."""
-        rate = self.rates.failed_tokens
-        if not self.counts.test(parse(rate), "failed", address):
-            raise self._too_many(rate, "failed", address, f"{address} sent too many invalid tokens")
+        """Raise TooManyRequests if too many invalid tokens came from an address, or from its /64 network (IPv6).
+
+        Does not change the count.
+        """
+        rate, origin = self.rates.failed_tokens, find_origin(address)
+        if not self.counts.test(parse(rate), "failed", origin):
+            raise self._too_many(rate, "failed", origin, f"{origin} sent too many invalid tokens")
 
     def record_failure(self, address: str) -> None:
         """Count an invalid token from an address."""
-        self.counts.hit(parse(self.rates.failed_tokens), "failed", address)
+        self.counts.hit(parse(self.rates.failed_tokens), "failed", find_origin(address))
 
     def count_call(self, rate: RateLimit, kind: str, who: str, action: str) -> None:
         """Count a call of ``who``. Raise TooManyRequests above ``rate``; the error's message names the ``action``."""
@@ -62,6 +66,19 @@ class RateLimiter:
         reset_time = self.counts.get_window_stats(parse(rate), kind, who).reset_time
         retry_after_s = max(1, ceil(reset_time - time.time()))
         return TooManyRequests(f"{reason} (limit {rate}): try again in {retry_after_s} s", retry_after_s)
+
+
+def find_origin(address: str) -> str:
+    """Return the text under which failures from an address are counted: the /64 network of an IPv6 address.
+
+    A caller can usually take every address of its /64 network. Return another text, such as an IPv4 address or
+    ``uid N``, and the loopback address unchanged.
+    """
+    try:
+        parsed = IPv6Address(address)
+    except ValueError:
+        return address
+    return address if parsed.is_loopback else str(IPv6Network((int(parsed), 64), strict=False))
 
 
 @dataclass(frozen=True, slots=True)

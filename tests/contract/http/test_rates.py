@@ -1,13 +1,16 @@
 """Tests of rate limits. The limits count calls per hour, so that slow and fast tests have the same result."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
-from sbf_fakes.http_calls import ask, body, problem
+from sbf_fakes.http_calls import app_of, ask, body, problem
 from sbf_fakes.world import World, make_world
 
 from sbf_service.bootstrap import SbfService
+from sbf_service.http.auth.caller import find_origin
 from sbf_service.settings import RateLimits
 from virtcloud.model.access import Role
 
@@ -26,6 +29,15 @@ def world(tmp_path: Path) -> Iterator[World]:
     installation.close()
 
 
+def ask_from(world: World, address: str, token: str) -> int:
+    async def call() -> int:
+        transport = httpx.ASGITransport(app_of(world.service), client=(address, 40000))
+        async with httpx.AsyncClient(transport=transport, base_url="http://sbf") as http:
+            return (await http.get("/v1/whoami", headers={"authorization": f"Bearer {token}"})).status_code
+
+    return asyncio.run(call())
+
+
 def test_invalid_tokens_from_one_address_are_limited(world: World) -> None:
     known, new = world.token(Role.USER, "alice"), world.token(Role.USER, "bob")
     assert ask(world, "GET", "/v1/whoami", token=known).status_code == 200
@@ -35,6 +47,26 @@ def test_invalid_tokens_from_one_address_are_limited(world: World) -> None:
     assert problem(refused)[:2] == (429, "too-many-requests")
     assert problem(refused)[2].startswith("127.0.0.1 sent too many invalid tokens (limit 3/hour): try again in ")
     assert 3500 < int(refused.headers["retry-after"]) <= 3600
+
+
+def test_addresses_of_one_ipv6_network_count_as_one(world: World) -> None:
+    statuses = [ask_from(world, f"2001:db8:0:1::{n}", WRONG) for n in range(1, 5)]
+    assert statuses == [401, 401, 401, 429]
+    assert ask_from(world, "2001:db8:0:2::1", WRONG) == 401
+
+
+@pytest.mark.parametrize(
+    ("address", "origin"),
+    [
+        ("2001:db8:0:1:2:3:4:5", "2001:db8:0:1::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("::1", "::1"),
+        ("192.0.2.1", "192.0.2.1"),
+        ("uid 1000", "uid 1000"),
+    ],
+)
+def test_failures_are_counted_for_an_address_or_its_ipv6_network(address: str, origin: str) -> None:
+    assert find_origin(address) == origin
 
 
 def test_known_tokens_and_local_users_pass_a_limited_address(world: World) -> None:
