@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[3]
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
@@ -24,6 +25,23 @@ def test_decisions_are_numbered_without_gaps_and_all_are_listed() -> None:
     assert [int(name[:4]) for name in files] == list(range(1, len(files) + 1))
     listed = re.findall(r"^\d+\. \[.*\]\((.*)\)$", (DECISIONS / "README.md").read_text(), re.MULTILINE)
     assert listed == files
+
+
+def test_how_to_pages_call_no_sbf_without_tls() -> None:
+    """The installation pages configure TLS. Local commands use SBF's socket."""
+    pages = [*(ROOT / "docs" / "how-to").rglob("*.md")]
+    plain = re.compile(r"http://(127\.0\.0\.1|localhost|\[::1\]|[a-z0-9.-]*example\.org):8800")
+    assert [page.name for page in pages if plain.search(page.read_text())] == []
+
+
+def test_each_scrape_job_of_sbf_uses_tls_and_a_token() -> None:
+    page = (ROOT / "docs" / "how-to" / "watch-it.md").read_text()
+    blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
+    jobs = [job for block in blocks for job in block.get("scrape_configs", ())]
+    assert [job["job_name"] for job in jobs] == ["virtcloud"]
+    assert jobs[0]["scheme"] == "https"
+    assert jobs[0]["tls_config"].keys() == {"ca_file"}
+    assert jobs[0]["authorization"].keys() == {"credentials_file"}
 
 
 def test_every_page_is_in_the_list_of_pages() -> None:
