@@ -20,7 +20,7 @@ from typing import BinaryIO, Final
 from sqlalchemy import make_url
 
 from sbf_service.domain.image_rules import ImageLimits, check_size
-from sbf_service.local_files import synchronize_folder
+from sbf_service.local_files import find_write_remedy, synchronize_folder
 from virtcloud.model.errors import BadInput, NotFound, StorageFull
 from virtcloud.model.image import HEAD_BYTES, ImageFormat, Sha256, check_head, recognize_format
 
@@ -176,7 +176,8 @@ def _translate_full_disk(folder: Path) -> Iterator[None]:
                 f"the disk of SBF's folder of images {folder} is full: nothing was stored; remove images (virtcloud "
                 "image remove), enlarge the disk, or add the image with a URL"
             ) from error
+        remedy = "set 'images.folder' in the settings of this SBF to a folder that SBF's user may write"
         raise StorageFull(
-            f"SBF cannot write to its folder of images {folder}: {error.strerror}; set 'images.folder' in the settings "
-            "of this SBF to a folder that SBF's user may write"
+            f"SBF cannot write to its folder of images {folder}: {error.strerror}; "
+            f"{find_write_remedy(error, folder, remedy)}"
         ) from error

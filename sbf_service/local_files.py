@@ -136,6 +136,19 @@ def try_file_lock(file: IO[bytes]) -> bool:
     return True
 
 
+def find_write_remedy(error: OSError, folder: Path, otherwise: str) -> str:
+    """Return what an administrator can do if SBF cannot write to a folder; ``otherwise`` for most errors.
+
+    SBF's systemd unit (ProtectSystem=strict) shows all folders except those in ReadWritePaths as read-only.
+    """
+    if error.errno != errno.EROFS:
+        return otherwise
+    return (
+        f"add the lines '[Service]' and 'ReadWritePaths={folder}' with 'systemctl edit virtcloud-sbf' and restart SBF, "
+        "or mount the file system writable"
+    )
+
+
 def synchronize_folder(folder: Path) -> None:
     """Write a folder's entries to the disk, so that a new file survives a power failure."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -29,7 +29,8 @@ class ImageLimits(Document):
         None,
         description="Folder of the uploaded images. Replicas that share one database need a common folder; without a "
         "common folder, users add images with a URL. Default: the folder `catalogue` beside the file of an SQLite "
-        "database; for PostgreSQL, `/var/lib/virtcloud/catalogue`.",
+        "database; for PostgreSQL, `/var/lib/virtcloud/catalogue`. SBF's systemd unit must permit a folder outside "
+        "`/var/lib/virtcloud` (`ReadWritePaths=`).",
     )
     size: Annotated[int, Field(ge=1, lt=2**53)] = Field(64 * 1024**3, description="Largest size of one image in bytes.")
 

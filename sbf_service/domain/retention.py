@@ -24,7 +24,8 @@ class RetentionLimits(Document):
     folder: Annotated[str, Field(min_length=1)] | None = Field(
         None,
         description="Folder of the archive files, which have mode 0600. Default: the folder `archive` beside the file "
-        "of an SQLite database; for PostgreSQL, `/var/lib/virtcloud/archive`.",
+        "of an SQLite database; for PostgreSQL, `/var/lib/virtcloud/archive`. SBF's systemd unit must permit a folder "
+        "outside `/var/lib/virtcloud` (`ReadWritePaths=`).",
     )
     audit_days: Days = Field(3650, description="Days for which SBF keeps the rows of the audit log.")
     audit_rows: Rows = Field(20_000_000, description="Largest number of rows of the audit log; the newest are kept.")

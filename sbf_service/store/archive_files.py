@@ -11,7 +11,13 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
-from sbf_service.local_files import PRIVATE_MODE, ensure_private_folder, give_to_owner_of, synchronize_folder
+from sbf_service.local_files import (
+    PRIVATE_MODE,
+    ensure_private_folder,
+    find_write_remedy,
+    give_to_owner_of,
+    synchronize_folder,
+)
 from virtcloud.model.errors import BadInput
 from virtcloud.model.values import format_utc
 
@@ -38,9 +44,10 @@ def write_archive(folder: Path, name: str, rows: Iterable[Mapping[str, object]])
     except OSError as error:
         with suppress(OSError):
             new.unlink(missing_ok=True)
+        remedy = find_write_remedy(error, folder, "free space, or set another folder that SBF's user can write")
         raise BadInput(
             f"retention.folder = '{folder}': {name} cannot be written: {error.strerror or error}; no row was deleted: "
-            "free space, or set another folder that SBF's user can write"
+            f"{remedy}"
         ) from error
     return path
 

@@ -1,5 +1,6 @@
 """Tests of retention: SBF writes old rows to files and then deletes them from the database."""
 
+import errno
 import json
 import os
 from datetime import timedelta
@@ -207,6 +208,17 @@ def test_a_full_disk_deletes_no_row(world: World, archive: Path, monkeypatch: py
     with pytest.raises(BadInput, match="No space left on device; no row was deleted: free space, or set another"):
         run(world, archive)
     assert (count(world, AuditRow), list(archive.iterdir())) == (before, [])
+
+
+def test_a_folder_that_the_unit_does_not_permit_is_named_with_the_remedy(
+    archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "mkdir", fail)
+    with pytest.raises(BadInput, match=f"Read-only file system; no row was deleted: add .* 'ReadWritePaths={archive}'"):
+        write_archive(archive, "audit-1.jsonl", [])
 
 
 def test_only_one_replica_archives_at_a_time(world: World, archive: Path) -> None:

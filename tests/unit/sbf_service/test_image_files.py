@@ -11,6 +11,7 @@ import pytest
 
 from sbf_service.domain.image_rules import ImageLimits
 from sbf_service.image_files import HIDDEN, ImageFolder, Upload
+from virtcloud.model.errors import StorageFull
 
 LOCK = fcntl.flock
 
@@ -26,6 +27,18 @@ def test_an_upload_continues_after_an_incomplete_write(tmp_path: Path) -> None:
     file = NearlyFullDisk()
     Upload(file, tmp_path / "hidden", ImageLimits()).write(b"0123456789")
     assert file.getvalue() == b"0123456789"
+
+
+class ReadOnlyFile(BytesIO):
+    """A file that systemd shows as read-only (ProtectSystem=strict)."""
+
+    def write(self, _: object) -> int:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+
+def test_a_folder_that_the_unit_does_not_permit_is_named_with_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(StorageFull, match=f"Read-only file system; add the lines .* 'ReadWritePaths={tmp_path}'"):
+        Upload(ReadOnlyFile(), tmp_path / "hidden", ImageLimits()).write(b"0123")
 
 
 def lock_as_on_nfs(file: BinaryIO, operation: int) -> None:
