@@ -69,11 +69,12 @@ def described(site: Site) -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def installed(described: Site) -> Site:
-    """Run ``site.yml`` three times, and kill each run at a different task. Then run ``site.yml`` to the end."""
+    """Run ``site.yml`` four times, and kill each run at a different task. Then run ``site.yml`` to the end."""
     for task in (
         "certificate : Write the request",
         "program : Install the Python packages",
         "sbf : Install the service",
+        "sbf : Set the pools",
     ):
         described.kill_at("site.yml", task)
     play = described.play("site.yml")

@@ -40,6 +40,7 @@ def installed(site: Site) -> Site:
         {group: {"hosts": {"services": services}} for group in ("database", "balancers", "monitoring")}
     )
     site.read("services", f'echo "{SETTINGS}" > /etc/postgresql/$(ls /etc/postgresql)/main/conf.d/log.conf')
+    site.kill_at("site.yml", "monitoring : Start Prometheus")  # Debian has started Prometheus before, without the jobs
     play = site.play("site.yml")
     assert play.returncode == 0, play.stdout[-6000:] + play.stderr
     (site.folder / "replicas.log").write_text(play.stdout + play.stderr)
