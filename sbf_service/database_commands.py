@@ -17,6 +17,7 @@ from sbf_service.store.unit_of_work import Store
 from virtcloud.model.errors import BadInput, VirtcloudError
 from virtcloud.model.message_text import count_of
 from virtcloud.model.values import format_utc
+from virtcloud.otlp_tracing import check_packages
 
 DEFAULT_GRACE_MINUTES = 60
 PATH = click.Path(path_type=Path, dir_okay=False)
@@ -143,6 +144,7 @@ def upgrade(*, check: bool, config: Path | None) -> None:
     SBF also converts the database when SBF starts. With --check, SBF of the older version need not be stopped. On
     SQLite, --check converts a copy of the database. On PostgreSQL, --check converts the database in a transaction and
     rolls the transaction back; replicas wait until the end of this transaction. The check takes as long as the upgrade.
+    --check also fails if the settings need Python packages that are not installed (telemetry.endpoint).
 
     The command also warns of clusters that share a VLAN ID on a transport that separates clusters only by their VLAN
     IDs. Earlier versions of SBF could create such clusters.
@@ -156,7 +158,10 @@ def upgrade(*, check: bool, config: Path | None) -> None:
     )
 
     with report_bad_input():
-        engine = make_engine(load_settings(config).database, create=False)
+        settings = load_settings(config)
+        if check:
+            check_packages(settings.telemetry)
+        engine = make_engine(settings.database, create=False)
         plan = plan_upgrade(engine)
         for name, description in plan.missing:
             click.echo(f"{name}  {description}")

@@ -90,17 +90,28 @@ def tracing(keys: TelemetryKeys, service: str, instance: str) -> Iterator[None]:
         provider.shutdown()
 
 
-def _make_provider(keys: TelemetryKeys, service: str, instance: str) -> "TracerProvider":
+def check_packages(keys: TelemetryKeys) -> None:
+    """Raise BadInput if the settings name a collector, but the extra ``telemetry`` is not installed."""
+    if keys.endpoint is None:
+        return
     try:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
-        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
-        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+        import opentelemetry.exporter.otlp.proto.http.trace_exporter  # noqa: PLC0415 - an optional package
+        import opentelemetry.sdk.resources  # noqa: PLC0415
+        import opentelemetry.sdk.trace.export  # noqa: F401, PLC0415
     except ImportError as error:
         raise BadInput(
             f"telemetry.endpoint = '{keys.endpoint}': expected the packages of the extra 'telemetry', found no "
             f"package {error.name}: install the extra (pip install 'virtcloud[telemetry]'), or remove the key"
         ) from error
+
+
+def _make_provider(keys: TelemetryKeys, service: str, instance: str) -> "TracerProvider":
+    check_packages(keys)
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
+    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
+    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+
     names = {"service.name": service, "service.instance.id": instance, "service.version": __version__}
     provider = TracerProvider(resource=Resource.create(names))
     exporter = OTLPSpanExporter(endpoint=f"{keys.endpoint}/v1/traces", certificate_file=keys.ca_file)

@@ -102,7 +102,7 @@ def test_an_unreachable_database_is_explained(installed: Site) -> None:
     play = installed.play("site.yml", "--limit", "sbf2")
     installed.read("services", "systemctl restart postgresql")
     assert play.returncode != 0
-    assert "sbf2 cannot use the database: " in play.stdout + play.stderr
+    assert "sbf2 cannot use the database or the settings: " in play.stdout + play.stderr
     assert "Connection refused" in play.stdout + play.stderr
 
 

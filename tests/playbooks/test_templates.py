@@ -163,3 +163,17 @@ def test_sbf_trusts_the_source_addresses_of_its_balancers(lines: list[str], prox
     """Connections with 127.0.1.1, a machine's own address in Debian's /etc/hosts, come from 127.0.0.1."""
     write_files(ONE, "", tmp_path, lines)
     assert tomllib.loads((tmp_path / "sbf1.toml").read_text())["trusted_proxies"] == proxies
+
+
+def test_the_program_gets_the_extras_of_its_services_and_settings(tmp_path: Path) -> None:
+    traced = '[telemetry]\nendpoint = "http://collector.example.org:4318"\n'
+    other = 'replica = "telemetry"\n# see [telemetry] in the documentation\n'
+    inventory = {
+        "all": {"vars": {**LOCAL, "folder": str(tmp_path), **read_defaults("program")}},
+        "sbf": {"hosts": {"sbf1": {"sbf_settings": f'replica = "a"\n{traced}'}, "sbf2": {"sbf_settings": other}}},
+        "guest_hosts": {"hosts": {"host1": {"agent_settings": traced}, "host2": {}}},
+    }
+    (tmp_path / "extras.j2").write_text("{{ program_extras | sort | join(',') }}")
+    run_plays(inventory, [play("all", str(tmp_path / "extras.j2"), "{{ folder }}/{{ inventory_hostname }}")], tmp_path)
+    extras = {name: (tmp_path / name).read_text() for name in ("sbf1", "sbf2", "host1", "host2")}
+    assert extras == {"sbf1": "sbf,telemetry", "sbf2": "sbf", "host1": "agent,telemetry", "host2": "agent"}

@@ -3,6 +3,7 @@
 import hashlib
 import shutil
 import sqlite3
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -106,3 +107,14 @@ def test_a_check_on_postgresql_changes_nothing(empty_postgresql: str) -> None:
     assert try_upgrade(engine).seconds > 0
     assert plan_upgrade(engine) == before
     engine.dispose()
+
+
+def test_a_missing_extra_that_the_settings_need_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
+    config = tmp_path / "sbf.toml"
+    config.write_text(
+        f'database = "sqlite:///{tmp_path}/sbf.db"\n[telemetry]\nendpoint = "http://collector.example.org:4318"\n'
+    )
+    ended = CliRunner().invoke(upgrade, ["--check", "--config", str(config)])
+    assert ended.exit_code == 2
+    assert "pip install 'virtcloud[telemetry]'" in ended.output
