@@ -59,7 +59,7 @@ _READ_FREED = select(FreeVlanRow.site, FreeVlanRow.vlan, FreeVlanRow.since).wher
 )
 
 
-def _make_window_query(*conditions: ColumnElement[bool]) -> Select[tuple[datetime, int, int]]:
+def _make_window_query(*conditions: ColumnElement[bool]) -> Select[datetime, int, int]:
     """Return a query for the free VLAN IDs of a site that meet the conditions, at most ``size`` of them.
 
     The rows are in the order of the last releases at the site. The columns are the time of the last release, the VLAN
@@ -247,10 +247,10 @@ def _read_window(  # noqa: PLR0913, PLR0917 - the parameters of the query
     unit: Unit, site: Name, sites: Sequence[Name], excluded: frozenset[int], size: int, shared: Transport | None
 ) -> _FreeWindow:
     parameters = {"site": site, "sites": list(sites), "size": size}
-    if shared is None:
-        rows = unit.connection.execute(_READ_WINDOW, parameters).all()
-    else:
-        rows = unit.connection.execute(_READ_WINDOW_ON_TRANSPORT, parameters | {"transport": shared.name}).all()
+    query = _READ_WINDOW
+    if shared is not None:
+        query, parameters = _READ_WINDOW_ON_TRANSPORT, parameters | {"transport": shared.name}
+    rows = unit.connection.execute(query, parameters).all()
     free = ((since, vlan) for since, vlan, count in rows if count == len(sites) and vlan not in excluded)
     return _FreeWindow(next(free, None), (rows[-1][0], rows[-1][1]) if len(rows) == size else None)
 

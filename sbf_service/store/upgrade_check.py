@@ -7,8 +7,8 @@ and rolls the transaction back.
 import shutil
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -57,6 +57,10 @@ class UpgradeTrial:
 
 class _RollBack(Exception):
     """Raised after a successful trial, to roll the trial's transaction back."""
+
+    def __init__(self, collisions: Sequence[VlanCollision]) -> None:
+        super().__init__()
+        self.collisions = collisions
 
 
 def plan_upgrade(engine: Engine) -> UpgradePlan:
@@ -126,21 +130,13 @@ def _try_on_copy(engine: Engine) -> Sequence[VlanCollision]:
 
 
 def _try_in_transaction(engine: Engine) -> Sequence[VlanCollision]:
-    found: Sequence[VlanCollision] = ()
-    with _rolled_back(), begin_migration(engine) as connection:
-        connection.execute(text(f"SET LOCAL lock_timeout = '{TRIAL_LOCK_TIMEOUT_S}s'"))
-        upgrade_database(connection)
-        found = list_collisions(connection)
-        raise _RollBack
-    return found
-
-
-@contextmanager
-def _rolled_back() -> Iterator[None]:
     try:
-        yield
-    except _RollBack:
-        return
+        with begin_migration(engine) as connection:
+            connection.execute(text(f"SET LOCAL lock_timeout = '{TRIAL_LOCK_TIMEOUT_S}s'"))
+            upgrade_database(connection)
+            raise _RollBack(list_collisions(connection))  # noqa: TRY301 - must leave the transaction's block
+    except _RollBack as success:
+        return success.collisions
 
 
 def _read_migration(connection: Connection) -> str | None:

@@ -16,7 +16,7 @@ from migrated import create_sqlite
 from sbf_process import SbfProcess
 
 ROLES = ROOT / "ansible/roles"
-CLI = ROOT / ".venv/bin/virtcloud"
+CLI = str(ROOT / ".venv/bin/virtcloud")
 LOCAL = {"ansible_connection": "local", "ansible_python_interpreter": "/usr/bin/python3"}
 TOPOLOGY = {
     "name": "two-sites",
@@ -49,7 +49,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 def load(folder: Path, pools: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """Run the tasks that load the topology and the pools."""
     text = (ROLES / "sbf/tasks/topology.yml").read_text()
-    text = text.replace("/opt/virtcloud/bin/virtcloud", str(CLI)).replace("/run/virtcloud", str(folder))
+    text = text.replace("/opt/virtcloud/bin/virtcloud", CLI).replace("/run/virtcloud", str(folder))
     text = text.replace("/etc/virtcloud", str(folder))
     variables = {**LOCAL, "sbf_topology": str(folder / "source.yaml"), "sbf_pools": pools}
     tasks = {"name": "Load", "hosts": "sbf", "gather_facts": False, "tasks": yaml.safe_load(text)}
