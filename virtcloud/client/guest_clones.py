@@ -37,14 +37,16 @@ def _read_reports(stream: SessionStream) -> Iterator[CloneProgress]:
 
 
 def start_after_clone(guest: GuestView, start: Callable[[], object], outcome: str) -> None:
-    """Call ``start``, which starts the guest. If SBF does not answer, raise ServiceUnreachable with the remedy.
+    """Call ``start``, which starts the guest.
+
+    If SBF does not answer, or the user presses Ctrl-C, raise ServiceUnreachable with the remedy.
 
     ``outcome`` is the result of the clone, for the message of the error.
     """
     try:
         start()
-    except ServiceUnreachable as error:
+    except (ServiceUnreachable, KeyboardInterrupt) as error:
         raise ServiceUnreachable(
-            f"{outcome}; guest {guest.name} is still stopped: virtcloud guest start {guest.cluster} {guest.name} "
-            f"({error})"
+            f"{outcome}; guest {guest.name} may still be stopped: virtcloud guest start {guest.cluster} {guest.name} "
+            f"({str(error) or 'interrupted'})"
         ) from error

@@ -171,7 +171,7 @@ class ClusterGuest:
         the guest runs. Call ``progress`` with each report of the host. Raise NameTaken if an image with the name
         ``image`` exists. Raise Refused if the host cannot make the image. Raise ServiceUnreachable if the session is
         interrupted; SBF then stores no part of the image. If SBF does not answer for 30 s after the copy, raise
-        ServiceUnreachable, whose message says that the guest is still stopped and whether the image is ready.
+        ServiceUnreachable, whose message says that the guest may still be stopped and whether the image is ready.
         """
         request = SessionRequest(kind=SessionKind.CLONE, image=Name(image))
         if not stop or self.refresh().power is GuestPower.OFF:

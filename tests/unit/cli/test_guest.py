@@ -108,25 +108,25 @@ def test_a_clone_starts_the_guest_when_sbf_answers_again(
     assert [body["power"] for _, body in demo.put] == ["off", "on"]
 
 
-def test_a_clone_reports_that_the_guest_is_still_stopped(
+def test_a_clone_reports_that_the_guest_may_still_be_stopped(
     run: RunCommand, sbf_ends: list[ServiceUnreachable], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sbf_ends += [ServiceUnreachable("SBF does not answer")] * 100
     monkeypatch.setattr("virtcloud.client.waiting.PATIENCE_S", -1.0)
     assert run("guest", "clone", "demo", "g1", "mine", "--stop").stderr.splitlines()[-1] == (
-        "virtcloud: image mine is not complete: the session was interrupted: SBF stops; guest g1 is still stopped: "
+        "virtcloud: image mine is not complete: the session was interrupted: SBF stops; guest g1 may still be stopped: "
         "virtcloud guest start demo g1 (SBF does not answer)"
     )
 
 
-def test_a_clone_reports_a_ready_image_of_a_guest_that_is_still_stopped(
+def test_a_clone_reports_a_ready_image_of_a_guest_that_may_be_stopped(
     run: RunCommand, sbf_ends: list[ServiceUnreachable], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sbf_ends += [ServiceUnreachable("SBF does not answer")] * 100
     monkeypatch.setattr("virtcloud.client.waiting.PATIENCE_S", -1.0)
     monkeypatch.setattr(ClusterGuest, "_clone", lambda *_arguments: None)
     assert run("guest", "clone", "demo", "g1", "mine", "--stop").stderr.splitlines()[-1] == (
-        "virtcloud: image mine is ready; guest g1 is still stopped: virtcloud guest start demo g1 (SBF does not answer)"
+        "virtcloud: image mine is ready; guest g1 may still be stopped: virtcloud guest start demo g1 (SBF does not answer)"
     )
 
 
