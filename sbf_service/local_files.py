@@ -144,8 +144,9 @@ def find_write_remedy(error: OSError, folder: Path, otherwise: str) -> str:
     if error.errno != errno.EROFS:
         return otherwise
     return (
-        f"add the lines '[Service]' and 'ReadWritePaths={folder}' with 'systemctl edit virtcloud-sbf', create the folder "
-        f"if it is missing (install -d -o virtcloud -m 700 {folder}), and restart SBF; or mount the file system writable"
+        f"add the lines '[Service]' and 'ReadWritePaths={folder}' with 'systemctl edit virtcloud-sbf', create the "
+        f"folder if it is missing (install -d -o virtcloud -m 700 {folder}), and restart SBF; or mount the file system "
+        "writable"
     )
 
 

@@ -126,7 +126,8 @@ def test_a_clone_reports_a_ready_image_of_a_guest_that_may_be_stopped(
     monkeypatch.setattr("virtcloud.client.waiting.PATIENCE_S", -1.0)
     monkeypatch.setattr(ClusterGuest, "_clone", lambda *_arguments: None)
     assert run("guest", "clone", "demo", "g1", "mine", "--stop").stderr.splitlines()[-1] == (
-        "virtcloud: image mine is ready; guest g1 may still be stopped: virtcloud guest start demo g1 (SBF does not answer)"
+        "virtcloud: image mine is ready; guest g1 may still be stopped: virtcloud guest start demo g1 (SBF does not "
+        "answer)"
     )
 
 
