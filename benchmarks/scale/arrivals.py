@@ -6,7 +6,7 @@ While a site is dark, its switches and agents are disconnected from SBF.
 from dataclasses import dataclass
 from random import Random
 
-from benchmarks.scale.sizes import name_host, name_site
+from benchmarks.scale.sizes import Regions, name_host, name_site
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,10 @@ TRACES = {
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A cluster that a job requests at ``at_s`` and deletes ``lifetime_s`` after its activation."""
+    """A cluster at two sites of one region.
+
+    A job requests the cluster at ``at_s`` and deletes the cluster ``lifetime_s`` after its activation.
+    """
 
     at_s: float
     key: str
@@ -68,6 +71,6 @@ def make_trace(size: TraceSize, seed: int) -> Trace:
 
 
 def _make_arrival(random: Random, size: TraceSize, number: int, at: float, in_burst: bool) -> Arrival:
-    first, second = random.sample(range(size.sites), 2)
+    first, second = random.sample(Regions(size.sites).find(random.randrange(size.sites)), 2)
     hosts = name_host(first, random.randrange(size.hosts)), name_host(second, random.randrange(size.hosts))
     return Arrival(at, f"job{number}", hosts, random.expovariate(1 / size.lifetime_s), in_burst)

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter
 from sqlalchemy import insert, update
 
-from benchmarks.scale.sizes import InstallationSize, make_topology, name_host, name_site
+from benchmarks.scale.sizes import FIRST_VLAN, InstallationSize, make_topology, name_host, name_site
 from sbf_service.domain.paths import LiveCluster, find_cluster_ports
 from sbf_service.store.claims import replace_offered_vlans
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
@@ -24,8 +24,6 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.values import ClusterKey, Name, PortName, VlanId
 from virtcloud.model.vlans import VlanSet
 
-POOL = VlanSet.parse("100-599")
-FIRST_VLAN = 100
 BATCH = 10_000
 _PORTS = TypeAdapter(PortVlans)
 AUDIT_EVENTS = ("cluster_created", "cluster_active", "cluster_draining", "cluster_released", "number_freed")
@@ -33,12 +31,12 @@ AUDIT_EVENTS = ("cluster_created", "cluster_active", "cluster_draining", "cluste
 
 def fill(store: Store, size: InstallationSize) -> None:
     """Fill an empty database that has all tables."""
-    topology = make_topology(size.sites, size.hosts)
+    topology, pool = make_topology(size.regions, size.hosts), size.pool
     with store.change() as unit:
         put_topology(unit, topology)
         for site in topology.sites:
-            replace_offered_vlans(unit, site.name, VlanSet(), POOL)
-        unit.session.execute(update(SiteRow).values(pool=POOL))
+            replace_offered_vlans(unit, site.name, VlanSet(), pool)
+        unit.session.execute(update(SiteRow).values(pool=pool))
     with store.change() as unit:
         _Filler(unit, topology, size).fill()
     with store.change() as unit:
@@ -52,6 +50,7 @@ class _Filler:
 
     def __init__(self, unit: Unit, topology: Topology, size: InstallationSize) -> None:
         self.unit, self.topology, self.size = unit, topology, size
+        self.regions, self.pool_size = size.regions, len(size.pool)
         self.revisions: dict[str, int] = defaultdict(lambda: 1)
         self.carried: dict[str, dict[PortName, set[int]]] = defaultdict(lambda: defaultdict(set))
         self.created: set[tuple[str, int]] = set()
@@ -82,17 +81,20 @@ class _Filler:
         self._update_elements()
 
     def _make_cluster(self, number: int, *, ended: bool) -> tuple[list[Any], list[Any], list[Any]]:
-        """Return the row of a cluster at two neighbouring sites, and the rows of its placements and of its claims."""
-        first, round_ = number % self.size.sites, number // self.size.sites
-        sites = (first, (first + 1) % self.size.sites)
+        """Return the row of a cluster at two neighbouring sites, and the rows of its placements and of its claims.
+
+        No other live cluster on the transport of the sites' region has the cluster's VLAN ID.
+        """
+        round_, sites = number // self.size.sites, self.regions.pair_sites(number)
         hosts = tuple(name_host(site, (round_ + at) % self.size.hosts) for at, site in enumerate(sites))
         prefix = "e" if ended else "c"
         spec = ClusterSpec(owner=f"u{number % 500}", hosts=tuple(map(Name, hosts)), deadline_s=3600, lease_s=864000)
         key = f"{prefix}{number:06}"
         id_ = f"{prefix}{number:031}"
-        vlan = VlanId(FIRST_VLAN + (2 * round_ + first % 2) % 500)
+        region, transport = self.regions.find(sites[0]), self.regions.name_transport(sites[0])
+        vlan = VlanId(FIRST_VLAN + (round_ * len(region) + sites[0] - region.start) % self.pool_size)
         vlans = {Name(name_site(site)): vlan for site in sites}
-        live = LiveCluster(id_, ClusterKey(key), spec, vlans, Name("core"))
+        live = LiveCluster(id_, ClusterKey(key), spec, vlans, Name(transport))
         ports = find_cluster_ports(self.topology, live)
         age = timedelta(seconds=2 * (self.size.ended + self.size.live - number))
         cluster = _make_row(live, self.unit.now - age, ended=ended)
@@ -106,7 +108,7 @@ class _Filler:
         return (
             [cluster],
             placements,
-            [{"site": site, "vlan": vlan, "cluster_id": id_, "transport": "core"} for site in vlans],
+            [{"site": site, "vlan": vlan, "cluster_id": id_, "transport": transport} for site in vlans],
         )
 
     def _make_placement(self, cluster: str, element: str, *, ended: bool) -> dict[str, Any]:
@@ -163,7 +165,7 @@ def _make_row(live: LiveCluster, created: datetime, *, ended: bool) -> dict[str,
         "lease_ends": created + timedelta(days=10),
         "leaving_since": created + timedelta(minutes=5) if ended else None,
         "quarantined": False,
-        "transport": "core",
+        "transport": live.transport,
         "created_by": live.spec.owner,
     }
 

@@ -94,8 +94,7 @@ class MeasuredService:
 
     def _next_request(self) -> tuple[ClusterKey, ClusterRequest]:
         number = next(self.numbers)
-        first = (7 * number) % self.size.sites
-        sites = (first, (first + 1) % self.size.sites)
+        sites = self.size.regions.pair_sites(7 * number)
         hosts = tuple(Name(name_host(site, number % self.size.hosts)) for site in sites)
         spec = ClusterSpec(owner=f"n{number % 50}", hosts=hosts, deadline_s=3600, lease_s=86400)
         return ClusterKey(f"new{number}"), ClusterRequest(spec=spec)

@@ -44,7 +44,7 @@ class ObservedJob:
 class Observations:
     """What the users and agents observed.
 
-    ``shared``: errors about live clusters with the same VLAN ID at a site, or on the transport of all sites.
+    ``shared``: errors about live clusters with the same VLAN ID at a site, or on a transport.
     """
 
     live: dict[tuple[str, int], str] = field(default_factory=dict)
@@ -56,28 +56,29 @@ class Observations:
     repeated: int = 0
     """The number of calls repeated after an overload or a broken connection."""
 
-    def add(self, key: str, vlans: dict[str, int]) -> None:
+    def add(self, key: str, vlans: dict[str, int], transport: str | None) -> None:
         """Record the claims of a live cluster.
 
-        Record an error for each VLAN ID that another live cluster has claimed at the same site, or on the transport.
+        Record an error for each VLAN ID that another live cluster has claimed at the same site, or on the same
+        transport.
         """
-        for claim in _list_claims(vlans):
+        for claim in _list_claims(vlans, transport):
             other = self.live.setdefault(claim, key)
             if other != key:
                 self.shared.append(f"VLAN {claim[1]} at {claim[0]}: clusters {other} and {key}")
 
-    def remove(self, key: str, vlans: dict[str, int]) -> None:
+    def remove(self, key: str, vlans: dict[str, int], transport: str | None) -> None:
         """Remove the claims of a cluster. Called before the owner deletes the cluster."""
-        for claim in _list_claims(vlans):
+        for claim in _list_claims(vlans, transport):
             if self.live.get(claim) == key:
                 del self.live[claim]
 
 
-def _list_claims(vlans: dict[str, int]) -> Iterator[tuple[str, int]]:
-    """Yield each claim as the place of the claim and its VLAN ID. Clusters with several sites use one transport."""
+def _list_claims(vlans: dict[str, int], transport: str | None) -> Iterator[tuple[str, int]]:
+    """Yield each claim as the place of the claim and its VLAN ID. A cluster at one site has no transport."""
     yield from ((f"site {site}", vlan) for site, vlan in vlans.items())
-    if len(vlans) > 1:
-        yield from (("the transport", vlan) for vlan in sorted(set(vlans.values())))
+    if transport is not None:
+        yield from ((f"transport {transport}", vlan) for vlan in sorted(set(vlans.values())))
 
 
 @dataclass(frozen=True)
@@ -196,11 +197,12 @@ class SimulatedInstallation:
         async with self.open_caller(token) as user:
             view = await user.call("PUT", path, json={"spec": spec})
             job.claim_s = time.monotonic() - asked
-            self.seen.add(arrival.key, view["vlans"])
+            vlans, transport = view["vlans"], view["joined"]["transport"]
+            self.seen.add(arrival.key, vlans, transport)
             await user.wait(path, view, {"active"})
             job.active_s = time.monotonic() - asked
             await asyncio.sleep(arrival.lifetime_s)
-            self.seen.remove(arrival.key, view["vlans"])
+            self.seen.remove(arrival.key, vlans, transport)
             asked = time.monotonic()
             view = await user.call("DELETE", path)
             job.delete_s = time.monotonic() - asked

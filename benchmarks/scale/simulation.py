@@ -27,7 +27,7 @@ from benchmarks.scale.__main__ import open_database
 from benchmarks.scale.arrivals import TRACES, Trace, TraceSize, make_trace
 from benchmarks.scale.samples import Samples, read_processor_s
 from benchmarks.scale.simulated_users import ObservedJob, SimulatedCaller, SimulatedInstallation
-from benchmarks.scale.sizes import make_topology, name_site
+from benchmarks.scale.sizes import Regions, make_topology, name_site
 
 ROOT = Path(__file__).parents[2]
 POOL = "100-2099"
@@ -83,7 +83,7 @@ async def install_sites(operator: SimulatedCaller, size: TraceSize) -> float:
     while not await is_ready(operator.client):  # noqa: ASYNC110 - the condition is in another process
         await asyncio.sleep(0.05)
     ready = time.monotonic()
-    topology = make_topology(size.sites, size.hosts).model_dump(mode="json", exclude_none=True)
+    topology = make_topology(Regions(size.sites), size.hosts).model_dump(mode="json", exclude_none=True)
     await operator.call("PUT", "/v1/topology", json=topology)
     topology_s = time.monotonic() - ready
     for number in range(size.sites):

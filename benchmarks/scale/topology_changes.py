@@ -80,7 +80,7 @@ class Callers:
         with open_client(self.token) as client:
             while not self.stopping:
                 number = next(self.numbers)
-                sites = (number % self.size.sites, (number + 1) % self.size.sites)
+                sites = self.size.regions.pair_sites(number)
                 hosts = [name_host(site, number % self.size.hosts) for site in sites]
                 spec = {"owner": "eva", "hosts": hosts, "deadline_s": 3600, "lease_s": 86400}
                 self._time(lambda: client.get("/v1/clusters/c000001"))

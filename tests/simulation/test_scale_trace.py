@@ -23,25 +23,27 @@ def test_a_trace_leaves_no_cluster_and_no_vlan() -> None:
 
 def test_a_vlan_shared_by_two_live_clusters_is_reported() -> None:
     seen = Observations()
-    seen.add("one", {"s0000": 100, "s0001": 100})
-    seen.add("two", {"s0001": 100})
+    seen.add("one", {"s0000": 100, "s0001": 100}, "core0000")
+    seen.add("two", {"s0001": 100}, None)
     assert seen.shared == ["VLAN 100 at site s0001: clusters one and two"]
 
 
 def test_a_vlan_of_two_clusters_on_the_transport_is_reported() -> None:
     seen = Observations()
-    seen.add("one", {"s0000": 100, "s0003": 100})
-    seen.add("alone", {"s0001": 100})
+    seen.add("one", {"s0000": 100, "s0003": 100}, "core0000")
+    seen.add("alone", {"s0001": 100}, None)
+    seen.add("elsewhere", {"s0010": 100, "s0011": 100}, "core0010")
     assert seen.shared == []
-    seen.add("two", {"s0002": 100, "s0004": 100})
-    assert seen.shared == ["VLAN 100 at the transport: clusters one and two"]
+    seen.add("two", {"s0002": 100, "s0004": 100}, "core0000")
+    assert seen.shared == ["VLAN 100 at transport core0000: clusters one and two"]
 
 
 def test_a_deleted_cluster_frees_its_vlans() -> None:
     seen = Observations()
-    seen.add("one", {"s0000": 100})
-    seen.remove("one", {"s0000": 100})
-    seen.add("two", {"s0000": 100})
+    vlans = {"s0000": 100, "s0001": 100}
+    seen.add("one", vlans, "core0000")
+    seen.remove("one", vlans, "core0000")
+    seen.add("two", vlans, "core0000")
     assert seen.shared == []
 
 

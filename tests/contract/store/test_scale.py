@@ -1,7 +1,7 @@
 """Tests that the cost of a call does not grow with the installation, as docs/decisions/0078 requires.
 
 The costs are counted, not timed: SQL statements, rows fetched, instructions of SQLite's virtual machine and of Python.
-The larger installation has as many clusters at each site as the smaller installation.
+The larger installation is filled with as many clusters at each site and on each transport as the smaller installation.
 """
 
 import sqlite3
@@ -22,12 +22,13 @@ from sbf_service.store.cluster_queries import NOT_ENDED
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.current_topology import read_topology
 from sbf_service.store.service_ids import choose_service_id, claim_service_id
+from sbf_service.store.transport_vlans import list_collisions
 from sbf_service.store.unit_of_work import Store, Unit
-from sbf_service.store.vlan_tables import FreedServiceRow, UnusedServiceRow
+from sbf_service.store.vlan_tables import ClaimRow, FreedServiceRow, UnusedServiceRow
 from virtcloud.model.transport import ServiceRange, Transport
 
-SMALL = InstallationSize(4, 4, 16, 16, 100)
-LARGE = InstallationSize(32, 8, 128, 1024, 2000)
+SMALL = InstallationSize(4, 4, 16, 16, 100, region_sites=4)
+LARGE = InstallationSize(32, 8, 128, 1024, 2000, region_sites=4)
 FEW_SITES = InstallationSize(4, 8, 16)
 EVPN = Transport(name="evpn", kind="evpn", vnis="10100-19999", asn=64512)
 CLAIMS = 32
@@ -139,6 +140,21 @@ def test_a_larger_installation_costs_no_more(costs: Mapping[str, tuple[Costs, Co
     assert large.rows <= small.rows + 2
     assert large.steps <= 1.2 * small.steps + GRANULARITY
     assert large.instructions <= 1.1 * small.instructions
+
+
+def test_networks_of_a_filled_installation_share_no_vlan_on_a_transport(tmp_path: Path) -> None:
+    database = f"sqlite:///{tmp_path}/sbf.db"
+    create_sqlite(database)
+    measured = MeasuredService(database, InstallationSize(21, 3, 330, 40))
+    fill(measured.store, measured.size)
+    for _ in range(2 * measured.size.sites):
+        measured.claim()
+    with measured.store.read() as unit:
+        collisions = list_collisions(unit.connection)
+        networks = unit.session.scalars(select(ClaimRow.cluster_id).where(ClaimRow.transport.is_not(None))).all()
+    measured.finish()
+    assert collisions == []
+    assert len(set(networks)) == 330 + 2 * 21
 
 
 @pytest.fixture(scope="module")
