@@ -46,6 +46,9 @@ def up(port: int, sites: int, keep: Path | None, delay: float) -> None:
     Simulated switches and hosts confirm changes after a short delay, as real switches and hosts do. One switch is
     unreachable. To use SBF from another terminal, copy the printed lines. 'virtcloud simulate' simulates faults.
 
+    All simulated sites share one transport and 39 VLAN IDs: at most 39 networks can connect several sites at the same
+    time.
+
     Example: virtcloud up
     """
     check_libraries()

@@ -10,7 +10,10 @@ PORTS = 8
 """The number of ports of a simulated switch, Gi1/0/1 to Gi1/0/8, without the uplink Te1/1/1."""
 TRANSPORT = "core"
 POOL = VlanSet(range(100, 140))
-"""The pool of each site. The pool contains VLAN 105, which is a foreign VLAN on every new simulated switch."""
+"""The pool of each site. The pool contains VLAN 105, which is a foreign VLAN on every new simulated switch.
+
+The transport separates networks only by their VLAN IDs, so at most 39 networks can connect several sites (decision 96).
+"""
 
 
 def simulated_topology(count: int) -> Topology:
