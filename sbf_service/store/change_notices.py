@@ -131,4 +131,5 @@ def listen_for_notices(engine: Engine, own: str) -> Iterator[NoticeListener]:
     """Yield a listener on a separate connection. Raise an error of SQLAlchemy if the connection fails."""
     with make_separate_engine(engine).connect() as connection:
         connection.execute(text(f"LISTEN {CHANNEL}"))
+        connection.commit()  # so that the end of a lost connection sends no rollback, whose error would hide the cause
         yield NoticeListener(connection.connection.driver_connection, own)

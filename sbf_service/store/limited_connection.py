@@ -36,6 +36,12 @@ class LimitedConnection(Connection[Any]):
             raise OperationalError(f"the database server did not answer within {limit:g} s") from error
 
 
+class SeparateConnection(LimitedConnection):
+    """A connection outside the pool. Its limit is shorter, because its statements do not wait for locks."""
+
+    answer_limit_s: float | None = 15.0
+
+
 @contextmanager
 def unlimited_answers(connection: PooledConnection) -> Iterator[None]:
     """Disable the connection's time limit for answers within the block, for example during a migration."""

@@ -55,6 +55,12 @@ def _connect(_dialect: Dialect, _entry: ConnectionPoolEntry, arguments: Any, set
     return LimitedConnection.connect(*arguments, **settings)
 
 
+def _connect_separately(_dialect: Dialect, _entry: object, arguments: Any, settings: dict[str, Any]) -> Any:  # noqa: ANN401 - a connection of psycopg
+    from sbf_service.store.limited_connection import SeparateConnection  # noqa: PLC0415 - psycopg is slow to load
+
+    return SeparateConnection.connect(*arguments, **settings)
+
+
 def _record_use(_connection: DBAPIConnection, entry: ConnectionPoolEntry) -> None:
     entry.info[USED_AT] = time.monotonic()
 
@@ -100,6 +106,11 @@ def choose_settings(address: URL) -> dict[str, Any]:
 
 
 def make_separate_engine(engine: Engine) -> Engine:
-    """Return an engine for separate connections to the same database. Each statement is a transaction."""
-    settings = choose_settings(engine.url)
-    return create_engine(engine.url, poolclass=NullPool, isolation_level="AUTOCOMMIT", connect_args=settings)
+    """Return an engine for separate connections to the same database. Each statement is a transaction.
+
+    A connection is closed if the server does not answer in time, like a connection of the pool, but earlier.
+    """
+    settings: dict[str, Any] = {"isolation_level": "AUTOCOMMIT", "pool_reset_on_return": None}
+    made = create_engine(engine.url, poolclass=NullPool, connect_args=choose_settings(engine.url), **settings)
+    event.listen(made, "do_connect", _connect_separately)
+    return made

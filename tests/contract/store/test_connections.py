@@ -1,20 +1,28 @@
 """Tests of the pool of a replica's connections to its database."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from threading import Barrier
 
 import pytest
+from psycopg import OperationalError as DriverError
 from sqlalchemy import Engine, event, text
 from sqlalchemy.exc import OperationalError
 
 from sbf_service.store.change_notices import listen_for_notices
 from sbf_service.store.database import make_engine
 from sbf_service.store.database_migration import begin_migration
-from sbf_service.store.limited_connection import LimitedConnection
+from sbf_service.store.limited_connection import LimitedConnection, SeparateConnection
+from sbf_service.store.replica_lock import hold_replica_name, hold_task
+from virtcloud.model.errors import DatabaseUnavailable
 
 SIMULTANEOUS = 20
+CREATE_SLOW_LOCK = text(
+    "CREATE FUNCTION public.pg_try_advisory_lock(integer, integer) RETURNS boolean LANGUAGE sql "
+    "AS 'SELECT true FROM pg_sleep(1)'"
+)
 
 
 def count_connections(engine: Engine, rounds: int) -> int:
@@ -90,6 +98,38 @@ def test_a_migration_can_take_longer_than_other_statements(
         connection.execute(text("SELECT pg_sleep(0.5)"))
     with pytest.raises(OperationalError, match="did not answer"):
         sleep(engine, seconds=1)
+    engine.dispose()
+
+
+@pytest.mark.postgresql
+def test_a_listener_fails_if_the_server_does_not_answer(empty_postgresql: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the change reader would wait for ever, and publish no changes of other replicas."""
+    monkeypatch.setattr(SeparateConnection, "answer_limit_s", 0.2)
+    engine = make_engine(empty_postgresql)
+    with listen_for_notices(engine, "one") as listener:
+        listener.check()
+        with pytest.raises(DriverError, match=r"the database server did not answer within 0.2 s"):
+            listener.connection.execute("SELECT pg_sleep(1)")
+    engine.dispose()
+
+
+@pytest.mark.postgresql
+@pytest.mark.parametrize("hold", [hold_replica_name, hold_task])
+def test_an_advisory_lock_without_an_answer_is_unavailable(
+    slow_locks: Engine, monkeypatch: pytest.MonkeyPatch, hold: Callable[[Engine, str], AbstractContextManager[object]]
+) -> None:
+    monkeypatch.setattr(SeparateConnection, "answer_limit_s", 0.2)
+    with pytest.raises(DatabaseUnavailable), hold(slow_locks, "one"):
+        pass
+
+
+@pytest.fixture
+def slow_locks(empty_postgresql: str) -> Iterator[Engine]:
+    """A database that answers requests for advisory locks after one second."""
+    engine = make_engine(f"{empty_postgresql}&options=-c%20search_path%3Dpublic,pg_catalog")
+    with engine.begin() as connection:
+        connection.execute(CREATE_SLOW_LOCK)
+    yield engine
     engine.dispose()
 
 
