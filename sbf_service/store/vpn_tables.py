@@ -54,7 +54,7 @@ class VpnProfileRow(Base):
 
     id: Mapped[str] = mapped_column(NAME_TYPE, primary_key=True)
     cluster_id: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("clusters.id"), index=True)
-    network_id: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("clusters.id"))
+    network_id: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("clusters.id"), index=True)
     user: Mapped[str] = mapped_column("user_name", USER_TYPE)
     device: Mapped[str] = mapped_column(NAME_TYPE)
     fingerprint: Mapped[str] = mapped_column(String(64))

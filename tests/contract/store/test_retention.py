@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from sbf_fakes.world import World, spec
-from sqlalchemy import func, select
+from sqlalchemy import PrimaryKeyConstraint, Table, UniqueConstraint, func, select
 
 from sbf_service.domain.retention import RetentionLimits
 from sbf_service.retention_schedule import RetentionSchedule
@@ -232,6 +232,27 @@ def test_the_dry_run_counts_what_a_run_archives(world: World, archive: Path) -> 
     with world.store.read() as unit:
         counted = count_old_rows(unit, LIMITS)
     assert counted == run(world, archive)
+
+
+@pytest.mark.parametrize("parent", ["clusters", "images", "vpn_profiles"])
+def test_rows_that_refer_to_deleted_rows_are_found_by_an_index(parent: str) -> None:
+    """For each deleted row, the database searches for rows that refer to it. It uses no partial index for this."""
+    keys = [
+        (table, key.parent)
+        for table in Base.metadata.sorted_tables
+        for key in table.foreign_keys
+        if key.column.table.name == parent
+    ]
+    assert [f"{table.name}.{column.name}" for table, column in keys if column not in list_indexed(table)] == []
+
+
+def list_indexed(table: Table) -> list[object]:
+    """Return the first column of the primary key, of each unique constraint, and of each index with all rows."""
+    unique = (one for one in table.constraints if isinstance(one, PrimaryKeyConstraint | UniqueConstraint))
+    indexes = (one for one in table.indexes if one.dialect_options["postgresql"]["where"] is None)
+    return [
+        next(iter(columns)) for columns in (*(one.columns for one in unique), *(one.expressions for one in indexes))
+    ]
 
 
 def test_sbf_runs_the_retention_by_itself(world: World, archive: Path) -> None:

@@ -47,7 +47,7 @@ def digest(file: Path) -> str:
 def test_a_database_that_cannot_be_converted_is_reported(old_database: Path) -> None:
     """A row refers to a missing row, for example after a manual change. The check changes nothing."""
     with sqlite3.connect(old_database) as connection:
-        connection.execute("INSERT INTO claims VALUES ('nowhere', 100, 'nothing')")
+        connection.execute("INSERT INTO claims (site, vlan, cluster_id) VALUES ('nowhere', 100, 'nothing')")
     before, engine = digest(old_database), make_engine(f"sqlite:///{old_database}")
     with pytest.raises(BadInput, match="rows refer to missing rows"):
         try_upgrade(engine)
