@@ -31,10 +31,19 @@ _READ_AT_SITES = _SELECT_ELEMENTS.where(ElementRow.present, ElementRow.site.in_(
 _INSERT_ELEMENTS = insert(_ELEMENTS).values(
     present=True, reachable=True, fence=0, wanted_revision=1, confirmed_revision=0, highest_confirmed=0
 )
+_HAS_KIND = _ELEMENTS.c.kind == bindparam("new_kind")
 _DESCRIBE = (
     update(_ELEMENTS)
     .where(_ELEMENTS.c.name == bindparam("element"))
-    .values(site=bindparam("new_site"), kind=bindparam("new_kind"), present=True, leaving=None)
+    .values(
+        site=bindparam("new_site"),
+        kind=bindparam("new_kind"),
+        present=True,
+        leaving=None,
+        # an observed state has one format for switches and another for edges
+        carried=case((_HAS_KIND, _ELEMENTS.c.carried), else_=null()),
+        carried_at=case((_HAS_KIND, _ELEMENTS.c.carried_at), else_=null()),
+    )
 )
 _REMOVE = update(_ELEMENTS).where(_ELEMENTS.c.name.in_(_NAMES)).values(present=False)
 _RESET = (

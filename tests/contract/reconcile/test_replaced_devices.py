@@ -7,7 +7,7 @@ about the former device under this name.
 from collections.abc import Callable
 
 import pytest
-from sbf_fakes.world import World, spec
+from sbf_fakes.world import World, spec, three_edges
 
 from sbf_service.reconcile.worker import ReconcileOutcome
 from sbf_service.store.ports import read_port_records
@@ -107,6 +107,28 @@ def test_a_replaced_edge_is_not_confirmed(edge_world: World) -> None:
     edge.before_apply = once(lambda: replace_device(edge_world, "edges"))
     assert edge_world.converge("brno-pe1") is ReconcileOutcome.OVERTAKEN
     assert edge_world.element("brno-pe1").confirmed_revision == 0
+
+
+@pytest.mark.parametrize("kinds", [("switches", "edges"), ("edges", "switches")])
+def test_a_name_may_denote_a_switch_and_later_an_edge(edge_world: World, kinds: tuple[str, str]) -> None:
+    """SBF records the observed state of switches and edges in different formats."""
+    for kind in kinds:
+        edge_world.put_topology(with_spare_device(kind))
+        assert (edge_world.element("spare").carried, edge_world.element("spare").circuits) == (None, None)
+        edge_world.settle()
+        found = edge_world.element("spare")
+        assert found.confirmed_revision == found.wanted_revision
+        expected = ({"p1": VlanSet()}, None) if kind == "switches" else (None, ())
+        assert (found.carried, found.circuits) == expected
+    edge_world.put_topology(three_edges())
+
+
+def with_spare_device(kind: str) -> Topology:
+    document = three_edges().model_dump(mode="json")
+    spare = {"name": "spare", "platform": "fake", "ports": ["p1"]}
+    of_edge = {"core_port": "core", "loopback": "192.0.2.77"} if kind == "edges" else {}
+    document["sites"][0][kind].append(spare | of_edge)
+    return Topology.model_validate(document)
 
 
 def test_a_changed_description_of_the_same_switch_keeps_its_records(world: World) -> None:

@@ -230,6 +230,33 @@ def test_vlans_on_switches_are_recorded_as_created(empty_database: str) -> None:
     engine.dispose()
 
 
+def test_observed_states_of_the_other_kind_of_device_are_deleted(empty_database: str) -> None:
+    """In earlier versions, the observed state of a switch stayed when its name was given to an edge, and vice versa."""
+    engine = make_engine(empty_database)
+    element = "INSERT INTO elements (name, site, kind, present, wanted_revision, confirmed_revision, highest_confirmed, failed_saves, reachable, fence, carried)"  # noqa: E501 - all columns
+    states = (
+        ("e1", "edge", '{"p1":"100"}'),
+        ("e2", "edge", "[]"),
+        ("s1", "switch", '[{"transport":"core","port":"ac","vlan":100,"service":1}]'),
+        ("s2", "switch", '{"p1":""}'),
+    )
+    with engine.execution_options(virtcloud_write=True).begin() as connection:
+        settings = make_alembic_config()
+        settings.attributes["connection"] = connection
+        command.upgrade(settings, BEFORE_RECORDS)
+        connection.execute(text("INSERT INTO sites VALUES ('brno', true, '100-139')"))
+        for name, kind, carried in states:
+            values = {"name": name, "kind": kind, "carried": carried}
+            insert = text(f"{element} VALUES (:name, 'brno', :kind, true, 1, 0, 0, 0, true, 1, :carried)")
+            connection.execute(insert, values)
+    migrate(engine)
+    with engine.connect() as connection:
+        found = connection.execute(text("SELECT name, carried FROM elements ORDER BY name")).all()
+        assert connection.execute(text("SELECT count(*) FROM created_vlans")).scalar_one() == 0
+    assert found == [("e1", None), ("e2", "[]"), ("s1", None), ("s2", '{"p1":""}')]
+    engine.dispose()
+
+
 def test_numbers_of_audit_rows_exceed_32_bits(empty_database: str) -> None:
     """Before the migration, the last audit row has the highest number of 32 bits."""
     engine = make_engine(empty_database)

@@ -43,7 +43,13 @@ def upgrade() -> None:
     rows = [
         {"element": name, "port": port, "taken": True, "shut": not vlans, "leaving": False}
         for name, carried in found.all()
-        for port, vlans in json.loads(carried).items()
+        for port, vlans in _parse_ports(carried).items()
     ]
     if rows:
         op.bulk_insert(ports, rows)
+
+
+def _parse_ports(carried: str) -> dict[str, str]:
+    """Return the observed state of a switch. Return an empty one if it is an edge's, whose name the switch then got."""
+    found = json.loads(carried)
+    return found if isinstance(found, dict) else {}

@@ -68,6 +68,8 @@ def _known(connection: sa.Connection) -> Iterator[tuple[str, int]]:
         yield name, int(vlan)
     for name, kind, carried in connection.execute(_CARRIED).all():
         found = json.loads(carried)
+        if isinstance(found, list) != (kind == "edge"):
+            continue  # the state was observed when the name denoted a device of the other kind
         if kind == "edge":
             yield from ((name, int(circuit["vlan"])) for circuit in found)
         else:
