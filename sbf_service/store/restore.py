@@ -50,7 +50,7 @@ def restore_backup(  # noqa: PLR0913 - the options of the command, and the clock
     _check_version(backup)
     with hold_whole_database(engine), _transaction(engine) as connection:
         check_unused(connection)  # a replica may have started while this transaction waited for the lock of migrations
-        _empty_database(connection, backup.header.migration, replace=replace)
+        _empty_database(connection, backup, replace=replace)
         _insert_rows(connection, backup)
         rows = _count_rows(connection, backup.rows)
         if rows != backup.rows:
@@ -87,10 +87,10 @@ def _transaction(engine: Engine) -> Iterator[Connection]:
         ) from error
 
 
-def _empty_database(connection: Connection, migration: str, *, replace: bool) -> None:
-    """Delete all rows, and leave the database with the tables of ``migration``.
+def _empty_database(connection: Connection, backup: BackupFile, *, replace: bool) -> None:
+    """Delete all rows of SBF's tables, and leave the database with the tables of the backup's version.
 
-    Raise BadInput if the database has rows and ``replace`` is false.
+    Tables of other programs stay unchanged. Raise BadInput if the database has rows and ``replace`` is false.
     """
     if inspect(connection).has_table(VERSION_TABLE):
         upgrade_database(connection)
@@ -100,15 +100,14 @@ def _empty_database(connection: Connection, migration: str, *, replace: bool) ->
                 f"found rows in {', '.join(found)}: set another database, or replace all rows with --replace; the "
                 "database was left unchanged"
             )
-        if migration != newest_migration():
+        if backup.header.migration != newest_migration():
             Base.metadata.drop_all(connection)
             connection.execute(text(f"DROP TABLE {VERSION_TABLE}"))
-    upgrade_database(connection, migration)
-    tables = MetaData()
-    tables.reflect(connection)
+    upgrade_database(connection, backup.header.migration)
+    own, tables = backup.header.tables.keys() | Base.metadata.tables.keys(), MetaData()
+    tables.reflect(connection, only=lambda name, _: name in own)
     for table in reversed(tables.sorted_tables):  # migrations insert rows into new tables
-        if table.name != VERSION_TABLE:
-            connection.execute(table.delete())
+        connection.execute(table.delete())
 
 
 def _list_used_tables(connection: Connection) -> list[str]:

@@ -168,6 +168,19 @@ def test_a_database_with_rows_is_replaced_only_on_request(small: Small) -> None:
     assert [row.key for row in _clusters(small.world)] == []
 
 
+@pytest.mark.parametrize("replace", [False, True])
+def test_a_restore_leaves_the_tables_of_other_programs(small: Small, other_database: str, *, replace: bool) -> None:
+    engine = make_engine(other_database)
+    with engine.execution_options(virtcloud_write=True).begin() as connection:
+        connection.execute(text("CREATE TABLE inventory (machine text)"))
+        connection.execute(text("INSERT INTO inventory VALUES ('brno-h1')"))
+    restore(small.backup, other_database, replace=replace)
+    restore(small.backup, other_database, replace=True)
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT machine FROM inventory")).scalars().all() == ["brno-h1"]
+    engine.dispose()
+
+
 def insert_session(world: World) -> int:
     with world.store.change() as unit:
         columns = {"element": "brno-h1", "network": "n", "guest": "g1", "request": "{}", "expires_at": unit.now}
