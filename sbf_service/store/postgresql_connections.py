@@ -40,9 +40,14 @@ USED_AT = "used_at"
 
 
 def make_postgresql_engine(address: URL) -> Engine:
-    """Create an engine with a pool of connections."""
+    """Create an engine with a pool of connections.
+
+    The engine sets the isolation level of each transaction, because neither the server nor the database's address may
+    change it: a transaction that has waited for a lock must read what the lock's former holder committed.
+    """
     url = address.set(drivername="postgresql+psycopg")
-    engine = create_engine(url, connect_args=choose_settings(address), hide_parameters=True, **POOL_SETTINGS)
+    settings: dict[str, Any] = {"isolation_level": "READ COMMITTED", "hide_parameters": True, **POOL_SETTINGS}
+    engine = create_engine(url, connect_args=choose_settings(address), **settings)
     event.listen(engine, "do_connect", _connect)
     event.listen(engine, "checkin", _record_use)
     event.listen(engine, "checkout", partial(_check_before_use, engine.dialect))

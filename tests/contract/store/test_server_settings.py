@@ -1,6 +1,7 @@
 """Tests of SBF on a PostgreSQL server with an administrator's settings."""
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 import pytest
 from sqlalchemy import Engine, inspect, make_url, select, text
@@ -10,6 +11,7 @@ from sbf_service.store.columns import database_now
 from sbf_service.store.database import explain_error, make_engine
 from sbf_service.store.database_errors import translate_errors
 from sbf_service.store.database_migration import migrate
+from sbf_service.store.unit_of_work import Store, Unit
 from sbf_service.store.upgrade_check import plan_upgrade
 from virtcloud.model.errors import BadInput, DatabaseUnavailable
 
@@ -96,6 +98,36 @@ def test_options_in_the_address_keep_the_other_options(empty_postgresql: str) ->
         values = [connection.execute(text(f"SHOW {name}")).scalar_one() for name in names]
     engine.dispose()
     assert values == ["public", "7s", "15s"]
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+@pytest.mark.parametrize("where", ["database", "address"])
+def test_changes_read_what_others_committed_at_any_default_isolation(
+    empty_postgresql: str, where: str, level: str
+) -> None:
+    """At another level, a change that waited for a lock would not see the change of the lock's former holder."""
+    query = (
+        f"&options=-c%20default_transaction_isolation%3D{level.replace(' ', '%5C%20')}" if where == "address" else ""
+    )
+    migrate(made := make_engine(empty_postgresql))
+    if where == "database":
+        with made.connect() as connection:
+            name = make_url(empty_postgresql).database
+            connection.execute(text(f"ALTER DATABASE {name} SET default_transaction_isolation = '{level}'"))
+            connection.commit()
+    made.dispose()
+    store = Store(make_engine(f"{empty_postgresql}{query}"))
+    assert [read_isolation(store.change), read_isolation(store.read), read_isolation(store.change)] == [
+        "read committed",
+        "repeatable read",
+        "read committed",
+    ]
+    store.close()
+
+
+def read_isolation(begin: Callable[[], AbstractContextManager[Unit]]) -> str:
+    with begin() as unit:
+        return str(unit.connection.execute(text("SHOW transaction_isolation")).scalar_one())
 
 
 @pytest.mark.parametrize(
