@@ -339,7 +339,7 @@ def test_a_missing_library_names_the_package_to_install(monkeypatch: pytest.Monk
 
 def test_elements_that_cannot_be_recorded_are_a_known_error(tmp_path: Path) -> None:
     (tmp_path / "elements.json").mkdir()
-    with pytest.raises(BadInput, match=r"elements\.json: cannot be written: Is a directory"):
+    with pytest.raises(BadInput, match=r"elements\.json: expected a file, got a folder"):
         SimulationFolder(tmp_path).write_elements({})
 
 
