@@ -131,10 +131,12 @@ class EmulatedNetBox:
                 "connected_endpoints_reachable": True,
             }
 
-    def add_group(self, site: int, *ranges: list[int], tags: tuple[str, ...] = ("virtcloud",)) -> int:
+    def add_group(
+        self, site: int, *ranges: list[int], name: str = "clusters", tags: tuple[str, ...] = ("virtcloud",)
+    ) -> int:
         scope = {"scope_type": "dcim.site", "scope_id": site, "scope": self._brief("sites", site, "name", "slug")}
         tag_rows = [_slugged(tag) for tag in tags]
-        return self._add("groups", name="clusters", slug="clusters", vid_ranges=list(ranges), tags=tag_rows, **scope)
+        return self._add("groups", name=name, slug=name, vid_ranges=list(ranges), tags=tag_rows, **scope)
 
     def add_vlan(
         self,

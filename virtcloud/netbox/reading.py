@@ -1,7 +1,7 @@
 """Reads devices, interfaces and VLANs from NetBox's REST API with pynetbox. Nothing is written to NetBox."""
 
 import ssl
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +13,7 @@ from virtcloud.netbox.settings import NetBoxFile
 
 TIMEOUT_S = 30.0
 BATCH: Final = 50
-"""Maximum number of devices whose interfaces one request reads, so that the request's URL is not too long."""
+"""Maximum number of devices or VLAN groups that one request names, so that the request's URL is not too long."""
 BAD_REQUEST, UNAUTHORIZED, FORBIDDEN, NOT_FOUND = 400, 401, 403, 404
 Row = dict[str, Any]
 """An object of NetBox, as its REST API documents it."""
@@ -27,7 +27,7 @@ class NetBoxData:
     devices: tuple[Row, ...]
     interfaces: tuple[Row, ...]
     groups: tuple[Row, ...]
-    """The VLAN groups with the tag of the settings, in any scope (site, rack and so on). Empty without a tag."""
+    """The VLAN groups whose scope is one of the sites, with and without the tag. Empty if the settings have no tag."""
     vlans: tuple[Row, ...]
     """All VLANs of the sites and of ``groups``, including VLANs without the tag."""
 
@@ -49,18 +49,23 @@ def read_netbox(file: NetBoxFile) -> NetBoxData:
     tag = {} if file.tag is None else {"tag": file.tag}
     roles = [*file.switch_roles, *file.host_roles]
     devices = _read(file, "devices", partial(api.dcim.devices.filter, site=list(file.sites), role=roles, **tag))
-    ids = [device["id"] for device in devices]
     interfaces = [
         row
-        for start in range(0, len(ids), BATCH)
-        for row in _read(file, "interfaces", partial(api.dcim.interfaces.filter, device_id=ids[start : start + BATCH]))
+        for ids in _batches(devices)
+        for row in _read(file, "interfaces", partial(api.dcim.interfaces.filter, device_id=ids))
     ]
-    groups = _read(file, "VLAN groups", partial(api.ipam.vlan_groups.filter, **tag)) if tag else []
+    scope = {"scope_type": "dcim.site", "scope_id": [site["id"] for site in sites]}
+    groups = _read(file, "VLAN groups", partial(api.ipam.vlan_groups.filter, **scope)) if tag else []
     vlans = _read(file, "VLANs", partial(api.ipam.vlans.filter, site=list(file.sites)))
-    if groups:
-        vlans += _read(file, "VLANs", partial(api.ipam.vlans.filter, group_id=[group["id"] for group in groups]))
+    for ids in _batches(groups):  # a VLAN of a group may have no site of its own
+        vlans += _read(file, "VLANs", partial(api.ipam.vlans.filter, group_id=ids))
     unique = {row["id"]: row for row in vlans}
     return NetBoxData(tuple(sites), tuple(devices), tuple(interfaces), tuple(groups), tuple(unique.values()))
+
+
+def _batches(rows: Sequence[Row]) -> Iterator[list[int]]:
+    ids = [row["id"] for row in rows]
+    yield from (ids[start : start + BATCH] for start in range(0, len(ids), BATCH))
 
 
 def _open_api(file: NetBoxFile) -> Any:  # noqa: ANN401 - pynetbox has no types

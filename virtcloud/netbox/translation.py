@@ -207,12 +207,13 @@ class _Translator:
         """Return a site's pool of VLAN IDs.
 
         The pool contains the IDs of the site's VLANs with the tag ``file.tag``, and the VLAN IDs in the ranges of the
-        site's VLAN groups. A VLAN ID of a range is omitted if one of the site's VLANs has this ID, is in use, and lacks
-        the tag. All VLAN groups in ``data`` have the tag.
+        site's VLAN groups with this tag. A VLAN ID of a range is omitted if one of the site's VLANs has this ID, is in
+        use, and lacks the tag. The VLANs of a group whose scope is the site are VLANs of the site, with or without a
+        tag of the group.
         """
         groups = [row for row in self.data.groups if _scope_site(row) == site]
         ids = {row["id"] for row in groups}
-        ranges = VlanSet(vlan for row in groups for vlan in _group_vlans(row))
+        ranges = VlanSet(vlan for row in groups if self.file.tag in _tags(row) for vlan in _group_vlans(row))
         here = [row for row in self.data.vlans if _id_of(row, "site") == site or _id_of(row, "group") in ids]
         tagged = VlanSet(row["vid"] for row in here if self.file.tag and self.file.tag in _tags(row))
         used = VlanSet(row["vid"] for row in here if _value(row, "status") not in FREE_STATUSES)

@@ -16,6 +16,7 @@ from virtcloud.model.errors import BadInput, ServiceUnreachable
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet
+from virtcloud.netbox import reading
 from virtcloud.netbox.merging import NetBoxMerge, merge
 from virtcloud.netbox.reading import read_netbox
 from virtcloud.netbox.settings import NetBoxFile
@@ -104,6 +105,29 @@ def test_devices_become_switches_and_hosts_by_their_roles(netbox: EmulatedNetBox
 
 def test_the_pool_excludes_used_vlans_of_a_group(netbox: EmulatedNetBox, token_file: Path) -> None:
     assert imported(netbox, token_file).pools == {"ostrava": VlanSet.parse("100-109,111-119,200-204,300")}
+
+
+def test_the_pool_excludes_used_vlans_of_a_group_without_the_tag(netbox: EmulatedNetBox, token_file: Path) -> None:
+    office = netbox.add_group(1, [100, 400], name="office", tags=())
+    netbox.add_vlan(115, group=office)
+    netbox.add_vlan(116, group=office, status="deprecated")
+    netbox.add_vlan(310, group=office, tags=("virtcloud",))
+    assert imported(netbox, token_file).pools == {"ostrava": VlanSet.parse("100-109,111-114,116-119,200-204,300,310")}
+
+
+def test_vlans_of_another_sites_groups_stay_in_the_pool(netbox: EmulatedNetBox, token_file: Path) -> None:
+    praha = netbox.add_group(netbox.add_site("praha"), [100, 400])
+    netbox.add_vlan(115, group=praha)
+    assert imported(netbox, token_file).pools == {"ostrava": VlanSet.parse("100-109,111-119,200-204,300")}
+
+
+def test_vlans_of_more_groups_than_one_request_names_are_read(
+    netbox: EmulatedNetBox, token_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "BATCH", 2)
+    for vid in (201, 202, 203):
+        netbox.add_vlan(vid, group=netbox.add_group(1, [vid, vid], name=f"office-{vid}", tags=()))
+    assert imported(netbox, token_file).pools == {"ostrava": VlanSet.parse("100-109,111-119,200,204,300")}
 
 
 def test_a_group_of_an_older_netbox_has_one_range(netbox: EmulatedNetBox, token_file: Path) -> None:
