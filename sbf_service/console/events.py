@@ -30,7 +30,19 @@ Proxies close idle streams, and a page must detect a broken stream.
 """
 MAX_STREAMS: Final = 20
 """The maximum number of streams of one user at this replica. The console closes the stream of a hidden page."""
-ReadVersion = Callable[[], Hashable]
+
+
+@dataclass(frozen=True, slots=True)
+class LivePage:
+    """The changes that concern a page. The page changes when the value of ``read_version()`` changes.
+
+    This value can change only when the change feed publishes a change under one of ``topics``. ``seen`` is the value
+    when the page was rendered; None if the browser sent no value.
+    """
+
+    topics: Sequence[str]
+    read_version: Callable[[], Hashable]
+    seen: Hashable = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +52,12 @@ class StreamCounts:
     counts: Counter[str] = field(default_factory=Counter)
 
 
-def stream_events(
-    service: SbfService, browser: Browser, counts: StreamCounts, topics: Sequence[str], read_version: ReadVersion
-) -> StreamingResponse:
-    """Return the stream of a page. The stream sends an event when the value of ``read_version()`` has changed.
+def stream_events(service: SbfService, browser: Browser, counts: StreamCounts, page: LivePage) -> StreamingResponse:
+    """Return the stream of a page. The stream sends an event when the page has changed.
 
-    The stream reads this value again when the change feed publishes a change under one of ``topics``.
+    If the page has changed since it was rendered, the stream begins with this event.
     """
-    events = _count_stream(browser, counts, _follow(service, browser, topics, read_version))
+    events = _count_stream(browser, counts, _follow(service, browser, page))
     return StreamingResponse(events, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
 
 
@@ -68,18 +78,18 @@ async def _count_stream(browser: Browser, counts: StreamCounts, events: AsyncIte
         counts.counts[browser.caller.who] -= 1
 
 
-async def _follow(
-    service: SbfService, browser: Browser, topics: Sequence[str], read_version: ReadVersion
-) -> AsyncIterator[str]:
+async def _follow(service: SbfService, browser: Browser, page: LivePage) -> AsyncIterator[str]:
     feed, sent_at = service.change_feed, time.monotonic()
-    with feed.watch(*topics, uncompared=(CONSOLE_SESSIONS_TOPIC, TOKENS_TOPIC)) as waiter:
-        version = await run_in_threadpool(read_version)
+    with feed.watch(*page.topics, uncompared=(CONSOLE_SESSIONS_TOPIC, TOKENS_TOPIC)) as waiter:
+        version = await run_in_threadpool(page.read_version)
         yield "retry: 3000\nevent: ready\ndata:\n\n"
+        if page.seen not in {None, version}:
+            yield "event: changed\ndata:\n\n"
         while not feed.closed:
             await waiter.wait(max(0.0, sent_at + SIGN_OF_LIFE_S - time.monotonic()))
             try:
                 await run_in_threadpool(partial(read_session, service, browser.secret))
-                newest = await run_in_threadpool(read_version)
+                newest = await run_in_threadpool(page.read_version)
             except ServiceUnreachable:
                 return  # the page connects again, and shows meanwhile that its content may be out of date
             except VirtcloudError:

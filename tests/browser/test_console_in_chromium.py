@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Route
 from sbf_fakes.browser_visit import Visitor
 from sbf_fakes.console_server import send_counters
 from sbf_fakes.world import World, spec
@@ -101,6 +102,22 @@ def test_a_change_appears_without_a_reload_and_keeps_the_focus(visit: Visitor, w
     assert page.evaluate("window.notReloaded") is True
     assert page.evaluate("document.activeElement.textContent") == "brno-sw1"
     world.settle()
+
+
+def test_a_change_before_the_stream_begins_appears(visit: Visitor, world: World) -> None:
+    world.put("brief", spec("brno-h1", owner="alice"))
+    world.settle()
+    visitor = visit()
+
+    def change_before_the_stream(route: Route) -> None:
+        world.delete("brief")
+        route.continue_()
+
+    visitor.page.route("**/clusters/brief/events*", change_before_the_stream, times=1)
+    page = visitor.open("clusters/brief")
+    page.locator("h1 .badge", has_text="draining").wait_for()
+    world.settle()
+    page.locator("h1 .badge", has_text="released").wait_for()
 
 
 def test_new_rates_appear_without_a_reload(visit: Visitor, world: World) -> None:

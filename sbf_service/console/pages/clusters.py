@@ -13,6 +13,7 @@ from sbf_service.console.drawing.sparkline import draw_traffic
 from sbf_service.console.drawing.timeline import Timeline, draw_timeline
 from sbf_service.console.maps import draw_cluster, find_cluster_path
 from sbf_service.console.page import Page
+from sbf_service.console.pages.live import read_cluster_version
 from sbf_service.console.reading import PositionQuery, find_topology, list_clusters, read_elements
 from sbf_service.console.rendering import PREFIX, render
 from sbf_service.console.sessions import Browser, CurrentBrowser
@@ -24,7 +25,7 @@ from sbf_service.console.troubles import (
     find_state_level,
 )
 from sbf_service.domain.rights import Action, is_allowed
-from sbf_service.http.auth.authorization import CurrentService, describe_cluster
+from sbf_service.http.auth.authorization import CurrentService, authorize_cluster, describe_cluster
 from sbf_service.http.long_polls import make_poll
 from sbf_service.http.routes import audit, clusters, outside, traffic, vpn
 from sbf_service.http.routes.clusters import EarlierIdQuery, KeyPath
@@ -72,10 +73,12 @@ async def show_cluster(
     id: EarlierIdQuery = None,  # noqa: A002 - the word of the API
 ) -> Response:
     """Show a cluster."""
+    await run_in_threadpool(authorize_cluster, service.store, browser.caller, Action.READ_CLUSTER, key, id)
+    seen = await run_in_threadpool(read_cluster_version, service, key, id)  # before the content, to miss no change
     view = await clusters.wait_for_cluster(
         key, browser.caller, service, make_poll(service, request, browser.caller), cluster_id=id
     )
-    values = await run_in_threadpool(_describe, service, browser, view)
+    values = {"seen": seen, **await run_in_threadpool(_describe, service, browser, view)}
     values["timeline"] = await _read_timeline(service, browser, view)
     return await run_in_threadpool(render, request, "cluster.html", values)
 

@@ -1,13 +1,19 @@
-"""The streams of events for the start page, and for the pages of clusters."""
+"""The streams of events for the start page, and for the pages of clusters.
 
-from collections.abc import Hashable
-from typing import Final
+A page contains the version of its content, and sends this version when it opens its stream. Thus the page also gets an
+event for a change that SBF makes between the rendering of the page and the start of the stream.
+"""
 
-from fastapi import APIRouter, Request
+from functools import partial
+from hashlib import sha256
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from sbf_service.console.events import StreamCounts, stream_events
+from sbf_service.bootstrap import SbfService
+from sbf_service.console.events import LivePage, StreamCounts, stream_events
 from sbf_service.console.page import Page
 from sbf_service.console.rendering import PREFIX
 from sbf_service.console.sessions import CurrentBrowser
@@ -17,33 +23,56 @@ from sbf_service.http.routes.clusters import EarlierIdQuery, KeyPath
 from sbf_service.store import clusters, outside_uses, traffic, vpn_users
 from sbf_service.store.audit_log import find_newest_id
 from sbf_service.store.unit_of_work import AUDIT_TOPIC, TRAFFIC_TOPIC
+from virtcloud.model.values import ClusterKey
 
 TRAFFIC_PERIOD_S: Final = 10
 """In seconds. Traffic reports update a cluster's page at most once in this period."""
+SeenQuery = Annotated[str | None, Query(max_length=64)]
 router = APIRouter(prefix=PREFIX, route_class=Page, include_in_schema=False)
 
 
+def read_overview_version(service: SbfService) -> str:
+    """Return the version of the start page. The version changes with each change of any cluster or element."""
+    with service.store.read() as unit:
+        return _hash_version(find_newest_id(unit))
+
+
+def read_cluster_version(service: SbfService, key: ClusterKey, cluster_id: str | None) -> str:
+    """Return the version of a cluster's page. Raise NotFound for an unknown cluster. Checks no right."""
+    with service.store.read() as unit:
+        row = clusters.require_cluster(unit, key, cluster_id)
+        uses = [use.reported_at for use in outside_uses.list_uses(unit, key, row.id)]
+        devices = [one.reported_at for one in vpn_users.list_connections(unit, key, None, row.id)]
+        reported = traffic.find_last_report(unit, row.network or row.id)
+        period = None if reported is None else reported.timestamp() // TRAFFIC_PERIOD_S
+        used, connected = max(uses, default=None), max(devices, default=None)
+        return _hash_version(row.id, row.version, period, used, connected, len(devices))
+
+
+def _hash_version(*parts: object) -> str:
+    return sha256(repr(parts).encode()).hexdigest()[:16]
+
+
 @router.get("/events")
-async def follow_overview(request: Request, service: CurrentService, browser: CurrentBrowser) -> Response:
+async def follow_overview(
+    request: Request, service: CurrentService, browser: CurrentBrowser, seen: SeenQuery = None
+) -> Response:
     """Send an event after each change of any cluster or element.
 
     Every user may receive the events, because an event contains no data.
     """
-
-    def read_version() -> Hashable:
-        with service.store.read() as unit:
-            return find_newest_id(unit)
-
-    return stream_events(service, browser, _counts(request), (AUDIT_TOPIC,), read_version)
+    page = LivePage((AUDIT_TOPIC,), partial(read_overview_version, service), seen)
+    return stream_events(service, browser, _counts(request), page)
 
 
 @router.get("/clusters/{key}/events")
-async def follow_cluster(
+async def follow_cluster(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter by its name
     key: KeyPath,
     request: Request,
     service: CurrentService,
     browser: CurrentBrowser,
     id: EarlierIdQuery = None,  # noqa: A002 - the word of the API
+    seen: SeenQuery = None,
 ) -> Response:
     """Send an event after each change of a cluster, and after reports about its traffic and its connected devices.
 
@@ -51,17 +80,8 @@ async def follow_cluster(
     about traffic to the outside, and each report about connected devices, causes an event.
     """
     await run_in_threadpool(authorize_cluster, service.store, browser.caller, Action.READ_CLUSTER, key, id)
-
-    def read_version() -> Hashable:
-        with service.store.read() as unit:
-            row = clusters.require_cluster(unit, key, id)
-            uses = [use.reported_at for use in outside_uses.list_uses(unit, key, row.id)]
-            devices = [one.reported_at for one in vpn_users.list_connections(unit, key, None, row.id)]
-            reported = traffic.find_last_report(unit, row.network or row.id)
-            period = None if reported is None else reported.timestamp() // TRAFFIC_PERIOD_S
-            return row.id, row.version, period, max(uses, default=None), max(devices, default=None), len(devices)
-
-    return stream_events(service, browser, _counts(request), (f"cluster:{key}", TRAFFIC_TOPIC), read_version)
+    page = LivePage((f"cluster:{key}", TRAFFIC_TOPIC), partial(read_cluster_version, service, key, id), seen)
+    return stream_events(service, browser, _counts(request), page)
 
 
 def _counts(request: Request) -> StreamCounts:

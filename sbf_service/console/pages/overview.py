@@ -13,6 +13,7 @@ from sbf_service.bootstrap import SbfService
 from sbf_service.console.drawing.tiles import Tile
 from sbf_service.console.maps import draw_overview, list_site_transports
 from sbf_service.console.page import Page
+from sbf_service.console.pages.live import read_overview_version
 from sbf_service.console.reading import count_visible_clusters, find_topology, own_sites, read_elements, read_sites
 from sbf_service.console.rendering import PREFIX, render
 from sbf_service.console.sessions import CurrentBrowser
@@ -52,7 +53,7 @@ class SiteRow:
 @router.get("/")
 def show_overview(request: Request, service: CurrentService, browser: CurrentBrowser, page: PageQuery = 1) -> Response:
     """Show the start page."""
-    caller = browser.caller
+    caller, seen = browser.caller, read_overview_version(service)
     views, elements = read_sites(service, caller), read_elements(service, caller)
     counts, troubles = count_visible_clusters(service, caller), list_troubles(service, caller)
     element_levels = {view.name: find_element_level(view) for view in elements}
@@ -77,6 +78,7 @@ def show_overview(request: Request, service: CurrentService, browser: CurrentBro
     pages = max(1, -(-len(rows) // PAGE_SIZE))
     page = min(page, pages)  # the list can have become shorter since the page was opened
     values = {
+        "seen": seen,
         "scene": draw_overview(topology, element_levels, _make_tiles(rows, list_site_transports(topology))),
         "rows": sorted(rows, key=lambda row: not row.is_own)[(page - 1) * PAGE_SIZE : page * PAGE_SIZE],
         "total": len(rows),

@@ -73,7 +73,7 @@
   function open() {
     if (source || leaving) return;
     hear();
-    source = new EventSource(live.dataset.events);
+    source = new EventSource(content().dataset.events); // the address contains the version of the shown content
     source.addEventListener("ready", connected);
     source.addEventListener("alive", hear);
     source.addEventListener("changed", () => { hear(); update(); });

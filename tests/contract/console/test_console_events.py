@@ -1,22 +1,28 @@
 """Tests of the streams of events that the console's pages read."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from html import unescape
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from sbf_fakes.console_browser import logged_in
 from sbf_fakes.world import World, spec
+from starlette.responses import StreamingResponse
 
 from sbf_service.change_feed import Waiter
 from sbf_service.console import events
-from sbf_service.console.events import MAX_STREAMS, StreamCounts, stream_events
+from sbf_service.console.events import MAX_STREAMS, LivePage, StreamCounts, stream_events
+from sbf_service.console.pages import live
 from sbf_service.console.sessions import Browser, find_secret, make_caller, read_session
 from sbf_service.http.auth.caller import Caller
 from sbf_service.store import clusters
 from virtcloud.model.access import Role
 from virtcloud.model.errors import DatabaseUnavailable
+from virtcloud.model.values import ClusterKey
 
 
 def open_browser(world: World, role: Role = Role.USER, name: str = "alice") -> Browser:
@@ -40,7 +46,7 @@ def follow(world: World, browser: Browser, counts: StreamCounts) -> AsyncGenerat
         with world.store.read() as unit:
             return clusters.require_cluster(unit, "hers").version
 
-    response = stream_events(world.service, browser, counts, ("cluster:hers",), read_version)
+    response = stream_events(world.service, browser, counts, LivePage(("cluster:hers",), read_version))
     iterator: Any = response.body_iterator
     assert isinstance(iterator, AsyncGenerator)
     return iterator
@@ -71,6 +77,42 @@ def first_events(world: World, act: Callable[[], object]) -> list[str]:
 
 def test_a_change_of_the_cluster_is_an_event(world: World) -> None:
     assert first_events(world, lambda: world.delete("hers")) == ["ready", "changed"]
+
+
+def read_page_and_stream(world: World, path: str, act: Callable[[], object]) -> tuple[str, str]:
+    """Read a live page, call ``act``, and return the first two events of the page's stream."""
+    opened, browser = open_browser(world), logged_in(world, Role.USER, "alice")  # a login changes the start page
+    found = re.search(r'data-events="([^"]+)"', browser.get(path).text)
+    assert found
+    seen = parse_qs(urlsplit(unescape(found[1])).query)["seen"][0]
+    act()
+    request: Any = SimpleNamespace(app=SimpleNamespace(state=SimpleNamespace(console_streams=StreamCounts())))
+
+    async def run() -> tuple[str, str]:
+        if path == "/console/":
+            response = await live.follow_overview(request, world.service, opened, seen)
+        else:
+            response = await live.follow_cluster(ClusterKey("hers"), request, world.service, opened, None, seen)
+        assert isinstance(response, StreamingResponse)
+        stream: Any = response.body_iterator
+        found = await next_event(stream), await next_event(stream)
+        await stream.aclose()
+        return found
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("path", ["/console/", "/console/clusters/hers"])
+def test_a_change_after_the_page_was_rendered_is_an_event(world: World, path: str) -> None:
+    world.put("hers", spec("brno-h1", owner="alice"))
+    assert read_page_and_stream(world, path, lambda: world.delete("hers")) == ("ready", "changed")
+
+
+@pytest.mark.parametrize("path", ["/console/", "/console/clusters/hers"])
+def test_an_unchanged_page_gets_no_event_at_once(world: World, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    monkeypatch.setattr(events, "SIGN_OF_LIFE_S", 0.1)
+    world.put("hers", spec("brno-h1", owner="alice"))
+    assert read_page_and_stream(world, path, lambda: None) == ("ready", "alive")
 
 
 def test_the_stream_ends_with_the_session(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
