@@ -1,7 +1,8 @@
-"""Common parts of operations: route class, parameters of long polls, and preconditions."""
+"""Common parts of operations: route class, parameters of long polls, IDs of clusters, and preconditions."""
 
 import hashlib
 import inspect
+import re
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 
@@ -10,9 +11,10 @@ from fastapi.routing import APIRoute
 
 from sbf_service.http.entity_tags import ANY_ETAG, add_etag, make_etag
 from virtcloud.model.document import Document
-from virtcloud.model.errors import PreconditionFailed, PreconditionRequired
+from virtcloud.model.errors import BadInput, PreconditionFailed, PreconditionRequired
 
 MAX_WAIT_S = 60
+CLUSTER_ID = "^[0-9a-z-]{1,63}$"
 
 After = Annotated[int | None, Query(description="Answer when the resource is newer than this version.")]
 Wait = Annotated[
@@ -38,6 +40,16 @@ IfNoneMatch = Annotated[
     str | None,
     Header(alias="If-None-Match", description="The `ETag` of a document that the caller has."),
 ]
+
+
+def parse_cluster_id(text: str | None) -> str | None:
+    """Return the ID of a cluster, or None for None. Raise BadInput for a text that is no such ID.
+
+    For values that FastAPI does not check: parameters of WebSockets, and fields of forms.
+    """
+    if text is not None and not re.fullmatch(CLUSTER_ID, text):
+        raise BadInput(f"id: expected the ID of a cluster, with digits, letters a to z and '-', got {text!r:.80}")
+    return text
 
 
 class Operation(APIRoute):

@@ -31,7 +31,9 @@ def read_quarantine(unit: Unit, site: str) -> tuple[QuarantinedVlan, ...]:
     )
 
 
-def declare_clean(unit: Unit, site: str, vlan: VlanId, reason: str, drain_deadline: timedelta) -> None:
+def declare_clean(  # noqa: PLR0913, PLR0917 - the declaration with its deadline
+    unit: Unit, site: str, vlan: VlanId, reason: str, drain_deadline: timedelta, cluster_id: str | None = None
+) -> None:
     """Accept an administrator's declaration that a VLAN ID is clean on all elements of ``site``. Idempotent.
 
     SBF releases the claims of the VLAN ID's former cluster when each element of this cluster has confirmed the removal,
@@ -41,10 +43,18 @@ def declare_clean(unit: Unit, site: str, vlan: VlanId, reason: str, drain_deadli
     The network of the VLAN ID can still run while some of its members (the clusters that joined the network) have
     ended. Then the declaration concerns only the ended members: they no longer wait for the elements of ``site``. Raise
     Conflict if the VLAN ID is claimed, but not in quarantine, and no ended member waits for an element of ``site``.
+
+    ``cluster_id`` is the cluster to which the administrator's declaration refers; None if the administrator named no
+    cluster. Raise Conflict if another cluster has the VLAN ID.
     """
     row = _find_holder(unit, site, vlan)
     if row is None:
         return
+    if cluster_id not in {None, row.id}:
+        raise Conflict(
+            f"VLAN {vlan} at {site}: expected the quarantine of the cluster with ID {cluster_id}, found the later "
+            f"cluster {row.key} with ID {row.id}: check the elements that may carry the VLAN of this cluster"
+        )
     unconfirmed = [
         (cluster_id, placement) for cluster_id, placement in _list_unconfirmed(unit, row) if placement.site == site
     ]
@@ -53,8 +63,8 @@ def declare_clean(unit: Unit, site: str, vlan: VlanId, reason: str, drain_deadli
             f"VLAN {vlan} at {site} is not in quarantine: cluster {row.key} uses the VLAN ID and is {row.state}; "
             f"end the cluster, and wait until it has ended"
         )
-    for cluster_id, placement in unconfirmed:
-        _delete_placement(unit, cluster_id, placement, f"VLAN {vlan} at {site}: {reason}")
+    for ended_id, placement in unconfirmed:
+        _delete_placement(unit, ended_id, placement, f"VLAN {vlan} at {site}: {reason}")
     unit.session.flush()
     if unconfirmed:
         increment_versions(unit, OF_NETWORK, network_id=row.id)

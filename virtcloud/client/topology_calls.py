@@ -108,14 +108,16 @@ class TopologyCalls(SbfCalls):
         path = f"/v1/sites/{Name(site)}/pool/dry-run"
         return self._document(ChangeDryRun, self._connection.send("POST", path, pool, wait=DEVICE_S))
 
-    def declare_clean(self, site: str, vlan: int, *, reason: str) -> SiteView:
+    def declare_clean(self, site: str, vlan: int, *, reason: str, cluster_id: str | None = None) -> SiteView:
         """Declare a quarantined VLAN ID of a site clean. Idempotent. SBF records the reason and the caller's name.
 
-        Raise BadInput for a blank reason. Raise Conflict for a VLAN ID in use.
+        Raise BadInput for a blank reason. Raise Conflict for a VLAN ID in use. If ``cluster_id`` is set, also raise
+        Conflict if a cluster with another ID has the VLAN ID.
         """
         path = f"/v1/sites/{Name(site)}/quarantine/{VlanId(vlan)}/clean"
         declaration = validated(CleanDeclaration, reason=reason)
-        return self._document(SiteView, self._connection.send("POST", path, declaration))
+        query = {"cluster_id": cluster_id}
+        return self._document(SiteView, self._connection.send("POST", path, declaration, query=query))
 
     def check_cables(self, site: str) -> SiteCables:
         """Request that SBF reads a site's switches. Return the comparison of the site's cables with the topology."""

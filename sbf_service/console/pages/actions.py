@@ -2,7 +2,8 @@
 
 Each action calls the function of the API route with the same effect. The called function checks the caller's right to
 the action, and writes the audit log. A form for a cluster contains the cluster's ID, so the form never concerns a later
-cluster with the same key.
+cluster with the same key. The form for a VLAN ID contains the ID of the cluster in quarantine, so the form never
+concerns a later cluster with the same VLAN ID.
 """
 
 from http import HTTPStatus
@@ -18,6 +19,7 @@ from sbf_service.console.sessions import Browser, CheckedForm, CurrentBrowser
 from sbf_service.domain.rights import Action
 from sbf_service.http.auth.authorization import CurrentService, authorize_cluster, describe_site
 from sbf_service.http.long_polls import make_poll
+from sbf_service.http.operations import parse_cluster_id
 from sbf_service.http.routes import clusters, elements, sites
 from sbf_service.http.routes.clusters import EarlierIdQuery, KeyPath
 from virtcloud.model.cluster import ENDED_STATES, WANTED_STATES, LeaseExtension
@@ -49,7 +51,8 @@ async def confirm_deletion(
 @router.post("/clusters/{key}/delete")
 def delete_cluster(key: KeyPath, service: CurrentService, browser: CurrentBrowser, form: CheckedForm) -> Response:
     """Start to remove a cluster."""
-    view = clusters.delete_cluster(key, Response(), browser.caller, service, None, None, form.get("id") or None)
+    cluster_id = parse_cluster_id(form.get("id") or None)
+    view = clusters.delete_cluster(key, Response(), browser.caller, service, None, None, cluster_id)
     done = "over" if view.state in ENDED_STATES else "ended"
     return RedirectResponse(f"{PREFIX}/clusters/{key}?id={view.id}&done={done}", HTTPStatus.SEE_OTHER)
 
@@ -58,7 +61,8 @@ def delete_cluster(key: KeyPath, service: CurrentService, browser: CurrentBrowse
 def extend_lease(key: KeyPath, service: CurrentService, browser: CurrentBrowser, form: CheckedForm) -> Response:
     """Extend the lease of a cluster."""
     extension = LeaseExtension(seconds=parse_duration(form.get("duration"), MAX_LEASE_S))
-    clusters.extend_lease(key, extension, browser.caller, service, None, None, form.get("id") or None)
+    cluster_id = parse_cluster_id(form.get("id") or None)
+    clusters.extend_lease(key, extension, browser.caller, service, None, None, cluster_id)
     return RedirectResponse(f"{PREFIX}/clusters/{key}?done=extended", HTTPStatus.SEE_OTHER)
 
 
@@ -82,9 +86,9 @@ def declare_clean(
     name: Name, vlan: int, service: CurrentService, browser: CurrentBrowser, form: CheckedForm
 ) -> Response:
     """Declare a VLAN ID clean."""
-    declaration = CleanDeclaration(reason=form.get("reason"))
+    declaration, cluster_id = CleanDeclaration(reason=form.get("reason")), parse_cluster_id(form.get("id") or None)
     done = "clean" if _find_quarantined(name, vlan, service, browser) else "unneeded"
-    sites.declare_vlan_clean(name, VlanId(vlan), declaration, browser.caller, service)
+    sites.declare_vlan_clean(name, VlanId(vlan), declaration, browser.caller, service, cluster_id)
     return RedirectResponse(f"{PREFIX}/sites/{name}?done={done}", HTTPStatus.SEE_OTHER)
 
 

@@ -27,7 +27,7 @@ from sbf_service.http.auth.authorization import (
 from sbf_service.http.auth.caller import Caller
 from sbf_service.http.large_bodies import LargeBodyOperation
 from sbf_service.http.long_polls import CurrentPoll, LongPoll
-from sbf_service.http.operations import After, Wait
+from sbf_service.http.operations import CLUSTER_ID, After, Wait
 from sbf_service.http.pages import PAGES, CurrentPage, OrderQuery, answer_list
 from sbf_service.http.problems import problem_responses
 from sbf_service.store import cluster_creation, clusters
@@ -43,8 +43,6 @@ from virtcloud.model.errors import BadInput, Forbidden
 from virtcloud.model.guest_seed import ClusterPeers
 from virtcloud.model.values import ClusterKey, Name, UserName
 from virtcloud.model.views import ClusterView
-
-CLUSTER_ID = "^[0-9a-z-]{1,63}$"
 
 KeyPath = Annotated[ClusterKey, Path(description="The caller's name for the cluster.")]
 UserPath = Annotated[UserName, Path(description="The user whose clusters may join the network.")]

@@ -17,10 +17,9 @@ from sbf_service.domain.rights import Action
 from sbf_service.http.auth.authorization import CALLER_KEY, CurrentCaller, CurrentService, authorize_element
 from sbf_service.http.auth.caller import Caller
 from sbf_service.http.long_polls import CurrentPoll, PollAdmission
-from sbf_service.http.operations import Operation, Wait
+from sbf_service.http.operations import Operation, Wait, parse_cluster_id
 from sbf_service.http.problems import error_response, problem_responses
 from sbf_service.http.routes.clones import check_clone
-from sbf_service.http.routes.clusters import CLUSTER_ID
 from sbf_service.http.routes.guests import authorize_guest
 from sbf_service.http.session_relay import CloneOrder, SessionRelay, UserLeftError, WaitingSession
 from sbf_service.log import get_log
@@ -117,7 +116,7 @@ async def open_session(  # noqa: PLR0913, PLR0917 - FastAPI passes each paramete
         async with _handshake(websocket, registration) as waiter:
             request = _parse_request(kind, port, image, follow=follow)
             found, cluster_id = await run_in_threadpool(
-                _authorize, service, caller, ClusterKey(key), Name(guest), request, _parse_cluster_id(id)
+                _authorize, service, caller, ClusterKey(key), Name(guest), request, parse_cluster_id(id)
             )
             session = registration.enter_context(relay.register(caller.who, found.host))
             session.clone = None if request.image is None else CloneOrder(request.image, caller)
@@ -186,12 +185,6 @@ def _relay_of(request: Request) -> SessionRelay:
 def _parts(websocket: WebSocket) -> tuple[SbfService, Caller, SessionRelay]:
     state = websocket.app.state
     return state.service, websocket.scope[CALLER_KEY], state.sessions
-
-
-def _parse_cluster_id(text: str | None) -> str | None:
-    if text is not None and not re.fullmatch(CLUSTER_ID, text):
-        raise BadInput(f"id: expected the ID of a cluster, with digits, letters a to z and '-', got {text!r:.80}")
-    return text
 
 
 def _parse_request(kind: str, port: str | None, image: str | None, *, follow: bool) -> SessionRequest:

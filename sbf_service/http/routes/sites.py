@@ -13,7 +13,7 @@ from sbf_service.domain.rights import Action, is_allowed
 from sbf_service.http.auth.authorization import CurrentCaller, CurrentService, describe_site
 from sbf_service.http.auth.caller import Caller
 from sbf_service.http.entity_tags import make_etag
-from sbf_service.http.operations import Operation, OptionalIfMatch, check_if_match, hash_document
+from sbf_service.http.operations import CLUSTER_ID, Operation, OptionalIfMatch, check_if_match, hash_document
 from sbf_service.http.pages import PAGES, CurrentPage, answer_list
 from sbf_service.http.problems import problem_responses
 from sbf_service.http.routes.topology import dry_run_setting
@@ -35,6 +35,10 @@ CorePortQuery = Annotated[
     PortName | None, Query(description="The port of the backbone's device towards the rest of the backbone.")
 ]
 TransportQuery = Annotated[Name | None, Query(description="Return the commands for this transport only.")]
+QuarantinedQuery = Annotated[
+    str | None,
+    Query(pattern=CLUSTER_ID, description="The ID of the quarantined cluster; 409 if another cluster has the VLAN ID."),
+]
 
 router = APIRouter(prefix="/v1/sites", tags=["sites"], route_class=Operation)
 
@@ -81,14 +85,19 @@ def _hide_use(view: SiteView, caller: Caller) -> SiteView:
 
 
 @router.post("/{name}/quarantine/{vlan}/clean", operation_id="say_clean", responses=problem_responses(404, 409, 422))
-def declare_vlan_clean(
-    name: Name, vlan: VlanId, declaration: CleanDeclaration, caller: CurrentCaller, service: CurrentService
+def declare_vlan_clean(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter by its name
+    name: Name,
+    vlan: VlanId,
+    declaration: CleanDeclaration,
+    caller: CurrentCaller,
+    service: CurrentService,
+    cluster_id: QuarantinedQuery = None,
 ) -> SiteView:
     """Declare, with a reason, that a quarantined VLAN ID is clean at a site; the audit log records the caller."""
     caller.require(Action.DECLARE_CLEAN, describe_site(name))
     with service.store.change(who=caller.who) as unit:
         site = read_topology(unit).site(name)
-        declare_clean(unit, name, vlan, declaration.reason, service.settings.timing.drain)
+        declare_clean(unit, name, vlan, declaration.reason, service.settings.timing.drain, cluster_id)
         return make_site_view(unit, site, service.reserved)
 
 

@@ -1,5 +1,7 @@
 """Tests of the console's actions."""
 
+import re
+
 import pytest
 from sbf_fakes.console_browser import logged_in, text_of
 from sbf_fakes.world import World, spec
@@ -147,11 +149,41 @@ def test_a_malformed_address_is_explained(world: World, path: str, message: str)
     assert (message in page, "SBF removes" in page) == (True, False)
 
 
+@pytest.mark.parametrize("path", ["clusters/hers/delete", "clusters/hers/lease", "sites/brno/quarantine/100/clean"])
+def test_a_malformed_id_of_a_cluster_is_refused(installed: World, path: str) -> None:
+    """PostgreSQL refuses texts with NUL."""
+    answer = logged_in(installed).post(f"/console/{path}", id="a\0b", reason="scrapped", duration="20h")
+    assert (answer.status_code, installed.view("hers").state) == (422, ClusterState.ACTIVE)
+    assert "id: expected the ID of a cluster" in text_of(answer)
+
+
 def test_a_second_declaration_changes_nothing(quarantined: World) -> None:
     browser, path = logged_in(quarantined), "/console/sites/brno/quarantine/100/clean"
     first, second = (browser.post(path, reason="scrapped").headers["location"] for _ in range(2))
     assert "was declared clean" in text_of(browser.get(first))
     assert "was not in quarantine" in text_of(browser.get(second))
+
+
+def test_a_late_declaration_does_not_concern_a_later_cluster(quarantined: World) -> None:
+    browser, path = logged_in(quarantined), "/console/sites/brno/quarantine/100/clean"
+    found = re.search(r'name="id" value="([^"]+)"', browser.get(path).text)
+    assert found
+    quarantined.dead_hosts.clear()
+    quarantined.settle()
+    quarantined.put("later", spec("brno-h1", "praha-h1", owner="alice", vlan=100))
+    quarantined.settle()
+    quarantined.dead_hosts.add("brno-h1")
+    quarantined.delete("later")
+    quarantined.settle()
+    quarantined.clock.advance(61)
+    quarantined.settle()
+    answer = browser.post(path, reason="brno-h1 was scrapped", id=found[1])
+    assert (answer.status_code, "found the later cluster later" in text_of(answer)) == (409, True)
+    assert bool(quarantined.site("brno").quarantined)
+    current = re.search(r'name="id" value="([^"]+)"', browser.get(path).text)
+    assert current
+    assert browser.post(path, reason="brno-h1 was scrapped", id=current[1]).status_code == 303
+    assert not quarantined.site("brno").quarantined
 
 
 def test_the_access_log_names_the_user_of_a_page(installed: World, caplog: pytest.LogCaptureFixture) -> None:
