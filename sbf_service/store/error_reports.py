@@ -20,6 +20,7 @@ from sbf_service.store.revisions import require_element
 from sbf_service.store.transitions import ON_ELEMENT, apply_due_transitions, increment_versions
 from sbf_service.store.unit_of_work import Unit, record_audit
 from virtcloud.model.element import ElementKind
+from virtcloud.model.message_text import printable
 from virtcloud.model.values import Name
 
 log = get_log(__name__)
@@ -113,11 +114,11 @@ def describe_excluded_clusters(
         return None
     keys = {
         row.id: row.key
-        for ids in split_ids(texts)
+        for ids in split_ids(cluster for cluster in texts if cluster.isalnum())  # PostgreSQL accepts no NUL
         for row in find_clusters(unit, ClusterRow.id.in_(ids), UNSETTLED, is_unsettled_on(name) | is_network_on(name))
     }
     clusters = {cluster: text for cluster, text in texts.items() if cluster in keys}
-    message = "; ".join(f"cluster {keys.get(cluster, cluster)}: {text}" for cluster, text in texts.items())
+    message = "; ".join(f"cluster {printable(keys.get(cluster, cluster))}: {text}" for cluster, text in texts.items())
     return ElementClusterErrors(
         message[:MAX_ERROR_CHARACTERS],
         clusters,

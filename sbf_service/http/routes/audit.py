@@ -39,7 +39,8 @@ from virtcloud.model.values import ClusterKey, Name
 ElementQuery = Annotated[Name | None, Query(description="Only changes on this element.")]
 ClusterQuery = Annotated[ClusterKey | None, Query(description="Only changes for clusters with this key.")]
 RequestQuery = Annotated[
-    str | None, Query(max_length=64, description="Only changes caused by the call with this request ID.")
+    str | None,
+    Query(max_length=64, pattern=r"^[^\x00]*$", description="Only changes caused by the call with this request ID."),
 ]
 AfterIdQuery = Annotated[
     int | None, Query(ge=0, lt=2**63, description="Only rows after this ID; if omitted, the newest rows.")

@@ -37,6 +37,19 @@ def test_an_agent_cannot_confirm_a_later_revision(world: World) -> None:
     )
 
 
+@pytest.mark.parametrize("key", ["incomplete", "remaining"])
+def test_a_report_about_an_unprintable_cluster_is_recorded(world: World, key: str) -> None:
+    """PostgreSQL accepts no NUL, even in a comparison."""
+    report = {"revision": 1, key: {"a\0b": "no such cluster"}}
+    assert ask(world, "POST", "/v1/elements/brno-h1/confirmed", report).status_code == 204
+    assert ask(world, "GET", "/v1/elements/brno-h1").json()["trouble"] == "cluster a\ufffdb: no such cluster"
+
+
+@pytest.mark.parametrize("query", ["request_id=a%00b", "who=a%00b"])
+def test_an_unprintable_filter_of_the_audit_log_is_refused(world: World, query: str) -> None:
+    assert problem(ask(world, "GET", f"/v1/audit?{query}"))[:2] == (422, "bad-input")
+
+
 def test_a_revision_beyond_the_databases_integers_is_refused(world: World) -> None:
     status, slug, detail = problem(ask(world, "POST", "/v1/elements/brno-h1/confirmed", {"revision": 1 << 31}))
     assert (status, slug, detail) == (422, "bad-input", "revision: expected less than 2147483648, got 2147483648")
