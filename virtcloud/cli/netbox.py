@@ -1,6 +1,6 @@
 """``virtcloud netbox``: compare SBF's topology and pools with NetBox, and import them from NetBox."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -63,6 +63,12 @@ class Comparison:
         """Whether NetBox and SBF differ."""
         return bool(self.pools) or self.former != self.merged.topology
 
+    @property
+    def new_sites(self) -> frozenset[Name]:
+        """The sites that SBF's topology does not contain yet."""
+        known = {site.name for site in self.former.sites} if self.former else set()
+        return frozenset(self.merged.pools.keys() - known)
+
 
 @click.group(cls=SummaryGroup)
 def netbox() -> None:
@@ -123,19 +129,21 @@ def import_(  # noqa: PLR0913 - click passes each option by its name
     confirmation.require_confirmation("Change SBF's topology and pools?", yes=yes)
     if comparison.former != comparison.merged.topology:
         sbf.put_topology(comparison.merged.topology, comparison.version)
-    _put_pools(sbf, comparison.pools)
+    _put_pools(sbf, comparison.pools, comparison.new_sites)
     click.echo("SBF's topology and pools are those of NetBox", err=as_json)
 
 
-def _put_pools(sbf: SbfClient, pools: Mapping[Name, PoolChange]) -> None:
+def _put_pools(sbf: SbfClient, pools: Mapping[Name, PoolChange], new_sites: Collection[Name] = ()) -> None:
     """Change all pools. After the last change, raise ElementError if some changes failed.
 
-    A pool that was changed since the comparison is not replaced.
+    A pool that was changed since the comparison is not replaced. ``new_sites`` are the sites that SBF's topology did
+    not contain at the time of the comparison. The pool of such a site is replaced in any case: if the topology had
+    contained the site before, SBF still has the site's former pool.
     """
     failed = []
     for site, change in pools.items():
         try:
-            _put_pool(sbf, site, change)
+            _put_pool(sbf, site, change, is_new=site in new_sites)
         except VirtcloudError as error:
             failed.append(f"pool of {site}: {error}")
     if failed:
@@ -145,10 +153,12 @@ def _put_pools(sbf: SbfClient, pools: Mapping[Name, PoolChange]) -> None:
         )
 
 
-def _put_pool(sbf: SbfClient, site: Name, change: PoolChange) -> None:
+def _put_pool(sbf: SbfClient, site: Name, change: PoolChange, *, is_new: bool) -> None:
     pool, version = sbf.versioned_pool(site)
     current = pool.vlans
-    if current != change.former:
+    if current == change.wanted:
+        return
+    if current != change.former and not is_new:
         raise Conflict(
             f"expected {change.former or 'no VLAN IDs'} as in the comparison, found {current or 'no VLAN IDs'}: "
             "another call changed this pool in between"

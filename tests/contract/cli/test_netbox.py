@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from http_answers import HttpAnswer
 from netbox_emulator import TOKEN, TOKEN_V2, EmulatedNetBox, serve_netbox
+from real_sbf import running_sbf
 from sbf_fakes.world import three_sites
 
+from virtcloud.cli import main
+from virtcloud.client.sbf import SbfClient
 from virtcloud.model.document import read_document
 from virtcloud.model.element import Host, Switch
 from virtcloud.model.errors import BadInput, ServiceUnreachable
@@ -128,6 +132,26 @@ def test_vlans_of_more_groups_than_one_request_names_are_read(
     for vid in (201, 202, 203):
         netbox.add_vlan(vid, group=netbox.add_group(1, [vid, vid], name=f"office-{vid}", tags=()))
     assert imported(netbox, token_file).pools == {"ostrava": VlanSet.parse("100-109,111-119,200,204,300")}
+
+
+def test_a_site_that_returns_gets_the_pool_of_netbox(tmp_path: Path, token_file: Path) -> None:
+    """SBF keeps the pool of a site that leaves the topology."""
+    file = tmp_path / "netbox.yaml"
+    with serve_netbox() as netbox, running_sbf() as url, SbfClient(url) as sbf:
+        netbox.add_device(netbox.add_site("ostrava"), "node1", "server")
+        netbox.slugs.add("access-switch")
+        group = netbox.add_group(1, [100, 119])
+        file.write_text(yaml.safe_dump(settings(netbox, token_file).model_dump(mode="json")), encoding="utf-8")
+        runner = CliRunner(env={"VIRTCLOUD_URL": url})
+        first = runner.invoke(main, ["netbox", "import", str(file), "--yes"])
+        assert (first.exit_code, str(sbf.pool("ostrava").vlans)) == (0, "100-119"), first.output
+        topology, version = sbf.versioned_topology()
+        other = topology.sites[0].model_copy(update={"name": Name("praha"), "hosts": ()})
+        sbf.put_topology(topology.model_copy(update={"sites": (other,)}), version)
+        netbox.rows["groups"][group]["vid_ranges"] = [[150, 159]]
+        again = runner.invoke(main, ["netbox", "import", str(file), "--yes"])
+        assert (again.exit_code, str(sbf.pool("ostrava").vlans)) == (0, "150-159"), again.output
+        assert runner.invoke(main, ["netbox", "diff", str(file)]).output.endswith("NetBox and SBF agree\n")
 
 
 def test_a_group_of_an_older_netbox_has_one_range(netbox: EmulatedNetBox, token_file: Path) -> None:
