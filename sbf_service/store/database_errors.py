@@ -39,6 +39,11 @@ FILE_FAULTS: Final = (
         "the disk of the database reports an error",
         "an administrator must free space on the disk, or replace the disk and restore a backup (sbf restore)",
     ),
+    (
+        ("is full",),
+        "the disk of the database is full",
+        "an administrator must free space on the disk; it is safe to repeat the call",
+    ),
 )
 """Faults of a SQLite file that do not end by themselves: parts of SQLite's message, the fault, and the remedy."""
 
@@ -62,7 +67,7 @@ def is_unavailable(error: exc.SQLAlchemyError) -> bool:
 
 
 def make_unavailable(error: BaseException) -> DatabaseUnavailable:
-    """Return the error for a database that does not answer, or for a damaged SQLite file or its disk."""
+    """Return the error for a database that does not answer, a damaged SQLite file, or a faulty or full disk."""
     cause = getattr(error, "orig", None)
     text = " ".join(str(cause).split())
     for words, fault, remedy in FILE_FAULTS:

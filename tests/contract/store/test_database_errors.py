@@ -84,6 +84,10 @@ def test_a_damaged_file_is_not_a_database_that_does_not_answer(tmp_path: Path) -
     [
         (sqlite3.DatabaseError("database disk image is malformed"), "the file of the database is damaged (database"),
         (sqlite3.OperationalError("disk I/O error"), "the disk of the database reports an error (disk I/O error): an"),
+        (
+            sqlite3.OperationalError("database or disk is full"),
+            "the disk of the database is full (database or disk is full): an administrator must free space on the disk",
+        ),
         (sqlite3.OperationalError("database is locked"), "the database does not answer: try again later"),
         (psycopg.OperationalError("malformed"), "the database does not answer: try again later"),
     ],
