@@ -25,22 +25,25 @@ from virtcloud.model.cluster import WANTED_STATES
 from virtcloud.model.element import Gateway
 from virtcloud.model.errors import Conflict
 from virtcloud.model.topology import Topology
+from virtcloud.model.topology_document import Attachment, Site
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Name, PortRef
 from virtcloud.model.views import PlacementProgress
+from virtcloud.model.vlans import VlanSet
 
 SHOWN_LOSSES = 20
 """The maximum number of losses that an error message lists."""
-_READ_ENDING = (
+_TRANSPORT = bindparam("transport", type_=NAME_TYPE)
+_AT_SITE = ClaimRow.site == bindparam("site", type_=NAME_TYPE)
+_READ_USERS = (
     select(ClusterRow)
     .join(ClaimRow, ClaimRow.cluster_id == ClusterRow.id)
-    .where(
-        ClaimRow.site == bindparam("site", type_=NAME_TYPE),
-        ClaimRow.transport == bindparam("transport", type_=NAME_TYPE),
-        ~equals_any(ClusterRow.state, WANTED_STATES),
-    )
+    .where(_AT_SITE, ClaimRow.transport == _TRANSPORT)
     .order_by(ClusterRow.key)
 )
+_READ_ENDING = _READ_USERS.where(~equals_any(ClusterRow.state, WANTED_STATES))
+_READ_OTHER_VLANS = select(ClaimRow.vlan).where(_AT_SITE, ClaimRow.transport.is_distinct_from(_TRANSPORT))
+"""The VLAN IDs of a site's networks on other transports, and of networks without a transport."""
 _READ_ELEMENTS = (
     select(ElementRow).where(ElementRow.name.in_(bindparam("names", expanding=True))).order_by(ElementRow.name)
 )
@@ -112,23 +115,75 @@ def list_detached_clusters(topology: Topology, live: Iterable[LiveCluster]) -> I
 
 
 def list_reattached_ports(unit: Unit, former: Topology, topology: Topology, sites: Iterable[Name]) -> Iterator[str]:
-    """Yield an error for each port that would attach a site to another transport while an ending network may use it.
+    """Yield an error for each port that would pass the VLAN of a network to a transport that the network does not use.
 
-    The port may still carry the VLAN of the network, whose VLAN ID SBF reserves only on the network's own transport
-    (decision 96). Networks of running clusters are not considered: :func:`list_detached_clusters` finds these.
+    SBF reserves the VLAN ID of a network only on the network's own transport (decision 96). A newly attached switch
+    port may carry the VLAN of a network in these cases:
+
+    - The port was attached to the network's transport.
+    - The VLAN was last observed on the port. The port can also have lost its attachment in an earlier topology.
+    - The switch has unsaved changes, so that the recorded observed state may lack VLANs.
+
+    Networks whose transport has no port at the site any more are considered only while they are ending:
+    :func:`list_detached_clusters` finds those of running clusters.
     """
-    for name in sorted(former.sites_by_name.keys() & topology.sites_by_name.keys() & set(sites)):
-        after = {one.port: one.transport for one in topology.sites_by_name[name].attachments}
-        for before in former.sites_by_name[name].attachments:
-            new = after.get(before.port, before.transport)
-            if new == before.transport or former.transport(before.transport).on_edges:
-                continue
-            for row in unit.session.scalars(_READ_ENDING, {"site": name, "transport": before.transport}):
-                remedy = QUARANTINE_REMEDY if row.quarantined else "wait until the cluster has ended"
-                yield (
-                    f"cluster {row.key} ({row.state}) may still use port {before.port} on transport "
-                    f"{before.transport}, and the port would become a port of transport {new}: {remedy}"
-                )
+    attached = [
+        (site, one)
+        for site in (topology.sites_by_name[name] for name in sorted(topology.sites_by_name.keys() & set(sites)))
+        for one in site.attachments
+        if one.transport not in _list_former_transports(former, site.name, one.port)
+        and not topology.transport(one.transport).on_edges
+    ]
+    rows = _read_elements(unit, {one.port.element for _, one in attached})
+    for site, one in attached:
+        users = list(_list_former_users(unit, former, site, one))
+        yield from users or _list_other_vlans(unit, rows.get(one.port.element), site.name, one)
+
+
+def _list_former_transports(former: Topology, site: Name, port: PortRef) -> list[Name]:
+    attachments = former.sites_by_name[site].attachments if site in former.sites_by_name else ()
+    return [one.transport for one in attachments if one.port == port]
+
+
+def _list_former_users(unit: Unit, former: Topology, site: Site, new: Attachment) -> Iterator[str]:
+    """Yield an error for each network on the former transport of a port."""
+    for transport in _list_former_transports(former, site.name, new.port):
+        if former.transport(transport).on_edges:
+            continue
+        is_kept = transport in {one.transport for one in site.attachments}
+        query = _READ_USERS if is_kept else _READ_ENDING
+        for row in unit.session.scalars(query, {"site": site.name, "transport": transport}):
+            remedy = QUARANTINE_REMEDY if row.quarantined else "wait until the cluster has ended"
+            if row.state in WANTED_STATES:
+                remedy = "first remove the port's attachment, and attach the port when the switch has removed the VLAN"
+            yield (
+                f"cluster {row.key} ({row.state}) may still use transport {transport} at site {site.name}, and port "
+                f"{new.port} would become a port of transport {new.transport}: {remedy}"
+            )
+
+
+def _list_other_vlans(unit: Unit, switch: ElementRow | None, site: Name, new: Attachment) -> Iterator[str]:
+    """Yield an error if a newly attached port may carry the VLAN of a network that does not use the transport.
+
+    ``switch`` is the row of the port's switch, or None for a new switch.
+    """
+    ports = {} if switch is None else parse_observed_ports(switch) or {}
+    seen, is_unsaved = ports.get(new.port.port, VlanSet()), switch is not None and switch.unsaved_since is not None
+    if not seen and not is_unsaved:
+        return
+    others = VlanSet(unit.connection.scalars(_READ_OTHER_VLANS, {"site": site, "transport": new.transport}))
+    networks = f"networks that do not use transport {new.transport}"
+    if found := seen & others:
+        yield (
+            f"VLAN {found} of {networks} was last observed on port {new.port}, which would become a port of this "
+            "transport: remove the port's former use, and attach the port when the switch has removed the VLAN"
+        )
+    elif is_unsaved and others:
+        yield (
+            f"switch {new.port.element} has unsaved changes, so port {new.port}, which would become a port of "
+            f"transport {new.transport}, may carry VLANs of {networks}: attach the port when the switch has saved the "
+            "changes"
+        )
 
 
 def loses_nothing(change: TopologyChange, cluster: LiveCluster) -> bool:
@@ -150,8 +205,8 @@ def check_nothing_lost(unit: Unit, change: TopologyChange, live: Iterable[LiveCl
     """Raise Conflict if a new topology lacks a used transport, site, element or port, or breaks a cluster's path.
 
     Also raise Conflict if a used transport changes its kind or service IDs, a site of a running cluster loses the
-    cluster's transport, a port that an ending cluster may use changes its transport, a used element changes its kind or
-    site, or a gateway of a running cluster returns at a site without this cluster.
+    cluster's transport, a newly attached port may carry the VLAN of a network that does not use the port's transport, a
+    used element changes its kind or site, or a gateway of a running cluster returns at a site without this cluster.
 
     ``live`` contains the clusters at the sites that change. It may omit a cluster that has paths in both topologies and
     loses nothing (:func:`loses_nothing`).

@@ -6,15 +6,17 @@ The networks of these tests have no site in common, so their claims at the sites
 from typing import Any
 
 import pytest
-from sbf_fakes.world import BACKBONE, EVPN, World, four_sites, spec
+from sbf_fakes.world import BACKBONE, EVPN, FOUR, World, four_sites, spec
 from sqlalchemy import event, update
 
 from sbf_service.store.allocation import allocate_longest_unused, read_site_pools
 from sbf_service.store.cluster_tables import ClusterRow
+from sbf_service.store.observed_state import record_pending_save
 from sbf_service.store.transport_vlans import list_collisions, log_collisions, read_transport_vlans
 from sbf_service.store.vlan_tables import ClaimRow
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import Conflict, NoVlanFree
+from virtcloud.model.topology import Topology
 
 SHARED = (
     BACKBONE,
@@ -209,9 +211,9 @@ def test_a_port_that_may_carry_an_ended_cluster_keeps_its_transport(four: World)
     with pytest.raises(Conflict) as refused:
         four.put_topology(renamed)
     assert str(refused.value) == (
-        "cluster x (draining) may still use port a-sw1:uplink on transport core, and the port would become a port of "
+        "cluster x (draining) may still use transport core at site a, and port a-sw1:uplink would become a port of "
         "transport new: wait until the cluster has ended\n"
-        "cluster x (draining) may still use port d-sw1:uplink on transport core, and the port would become a port of "
+        "cluster x (draining) may still use transport core at site d, and port d-sw1:uplink would become a port of "
         "transport new: wait until the cluster has ended"
     )
     four.switches["d-sw1"].cut_off = False
@@ -219,3 +221,97 @@ def test_a_port_that_may_carry_an_ended_cluster_keeps_its_transport(four: World)
     four.settle()
     four.put_topology(renamed)
     assert put_at(four, "y", "b", "c") == {100}
+
+
+def with_second_transport(**attachments: str) -> Topology:
+    """Return the four sites with the transports ``core`` and ``new``, and two ports for transports at each switch.
+
+    ``attachments`` contains, by the name of a site, the ports' attachments, such as ``"uplink=core second=new"``. All
+    other sites are attached to ``core`` at the port ``uplink``.
+    """
+    document = four_sites().model_dump(mode="json")
+    document["transports"] += [BACKBONE | {"name": "new"}]
+    for name, one in zip(FOUR, document["sites"], strict=True):
+        one["switches"][0]["ports"].append("second")
+        pairs = (word.split("=") for word in attachments.get(name, "uplink=core").split())
+        one["attachments"] = [{"port": f"{name}-sw1:{port}", "transport": transport} for port, transport in pairs]
+    return Topology.model_validate(document)
+
+
+def test_a_detached_port_that_carries_a_vlan_is_attached_to_no_other_transport(world: World) -> None:
+    """The removal of the attachment is allowed while a cluster is ending, but the switch still carries the VLAN."""
+    world.furnish(topology=with_second_transport())
+    put_at(world, "x", "a", "d")
+    world.settle()
+    world.switches["d-sw1"].cut_off = True
+    world.delete("x")
+    world.settle()
+    world.put_topology(with_second_transport(d=""))
+    with pytest.raises(Conflict) as refused:
+        world.put_topology(with_second_transport(d="uplink=new"))
+    assert str(refused.value) == (
+        "VLAN 100 of networks that do not use transport new was last observed on port d-sw1:uplink, which would become "
+        "a port of this transport: remove the port's former use, and attach the port when the switch has removed the "
+        "VLAN"
+    )
+    world.switches["d-sw1"].cut_off = False
+    world.clock.advance(61)
+    world.settle()
+    world.put_topology(with_second_transport(d="uplink=new"))
+
+
+def test_a_port_of_a_running_cluster_changes_its_transport_in_two_steps(world: World) -> None:
+    world.furnish(topology=with_second_transport())
+    put_at(world, "x", "a", "d")
+    world.settle()
+    with pytest.raises(Conflict) as refused:
+        world.put_topology(with_second_transport(d="uplink=new second=core"))
+    assert str(refused.value) == (
+        "cluster x (active) may still use transport core at site d, and port d-sw1:uplink would become a port of "
+        "transport new: first remove the port's attachment, and attach the port when the switch has removed the VLAN"
+    )
+    world.put_topology(with_second_transport(d="second=core"))
+    with pytest.raises(Conflict, match="VLAN 100 of networks that do not use transport new was last observed on port"):
+        world.put_topology(with_second_transport(d="uplink=new second=core"))
+    world.settle()
+    world.put_topology(with_second_transport(d="uplink=new second=core"))
+
+
+def test_a_port_with_the_vlan_of_one_site_is_attached_to_no_transport(world: World) -> None:
+    """A network at one site has no transport. Its VLAN is on the port of the host that the topology now moves."""
+    world.furnish(topology=with_second_transport())
+    put_at(world, "x", "a")
+    world.settle()
+    moved = with_second_transport().model_dump(mode="json")
+    next(link for link in moved["links"] if link["b"] == "a-sw1:p1")["b"] = "a-sw1:second"
+    moved["sites"][0]["attachments"].append({"port": "a-sw1:p1", "transport": "new"})
+    expected = "VLAN 100 of networks that do not use transport new was last observed on port a-sw1:p1, which would"
+    with pytest.raises(Conflict, match=expected):
+        world.put_topology(Topology.model_validate(moved))
+
+
+def test_a_switch_with_unsaved_changes_gets_no_further_transport(world: World) -> None:
+    """The recorded observed state lacks a VLAN that a worker is about to configure, or has configured."""
+    world.furnish(topology=with_second_transport())
+    put_at(world, "x", "a", "d")
+    with world.store.change() as unit:
+        record_pending_save(unit, "d-sw1")
+    world.put_topology(with_second_transport(d="second=core"))
+    with pytest.raises(Conflict) as refused:
+        world.put_topology(with_second_transport(d="uplink=new second=core"))
+    assert str(refused.value) == (
+        "switch d-sw1 has unsaved changes, so port d-sw1:uplink, which would become a port of transport new, may carry "
+        "VLANs of networks that do not use transport new: attach the port when the switch has saved the changes"
+    )
+    world.settle()
+    world.put_topology(with_second_transport(d="uplink=new second=core"))
+
+
+def test_a_new_latency_of_an_attachment_is_no_change_of_its_transport(four: World) -> None:
+    put_at(four, "x", "a")
+    four.settle()
+    with four.store.change() as unit:
+        record_pending_save(unit, "a-sw1")
+    changed = four.topology().model_dump(mode="json")
+    changed["sites"][0]["attachments"][0]["latency_ms"] = 2
+    four.put_topology(Topology.model_validate(changed))
