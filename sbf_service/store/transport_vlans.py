@@ -16,6 +16,7 @@ from sqlalchemy import ColumnElement, Connection, and_, bindparam, exists, func,
 from sqlalchemy.orm import QueryableAttribute
 
 from sbf_service.domain.allocation import TransportVlans
+from sbf_service.domain.network_conflicts import join_remedies
 from sbf_service.log import get_log
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.columns import NAME_TYPE
@@ -52,7 +53,7 @@ _TWICE = (
     .subquery()
 )
 _READ_COLLISIONS = (
-    select(ClaimRow.transport, ClaimRow.vlan, ClusterRow.key, ClusterRow.id)
+    select(ClaimRow.transport, ClaimRow.vlan, ClusterRow.key, ClusterRow.quarantined, ClusterRow.id)
     .join(ClusterRow, ClusterRow.id == ClaimRow.cluster_id)
     .join(_TWICE, and_(_TWICE.c.transport == ClaimRow.transport, _TWICE.c.vlan == ClaimRow.vlan))
     .order_by(ClaimRow.transport, ClaimRow.vlan, ClusterRow.key, ClusterRow.id)
@@ -71,17 +72,29 @@ class VlanUser(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class VlanCollision:
-    """Networks that share a VLAN ID on one transport, and therefore one Ethernet segment."""
+    """Networks that share a VLAN ID on one transport, and therefore one Ethernet segment.
+
+    ``clusters`` are the keys of the clusters that created the running networks. ``quarantined`` are the keys of those
+    whose network is in quarantine.
+    """
 
     transport: str
     vlan: int
     clusters: tuple[str, ...]
+    quarantined: tuple[str, ...]
+
+    @property
+    def names(self) -> str:
+        """All clusters, such as ``"x, y (in quarantine)"``."""
+        return ", ".join((*self.clusters, *(f"{key} (in quarantine)" for key in self.quarantined)))
 
     def __str__(self) -> str:
         """Return the collision with its remedy as a sentence."""
+        several = [False] if len(self.clusters) > 1 else []
+        remedy = join_remedies("end all but one of these clusters", [*several, *(True for _ in self.quarantined)])
         return (
             f"transport {self.transport}, VLAN {self.vlan}: expected one network, found the networks of clusters "
-            f"{', '.join(self.clusters)}, which receive each other's frames: end all but one of these clusters"
+            f"{self.names}, which receive each other's frames: {remedy}"
         )
 
 
@@ -122,10 +135,13 @@ def set_transport(unit: Unit, network: str, transport: Name) -> None:
 
 def list_collisions(connection: Connection) -> Sequence[VlanCollision]:
     """Return the VLAN IDs that several networks have on one transport. Earlier versions of SBF could allocate them."""
-    found: dict[tuple[str, int], list[str]] = defaultdict(list)
-    for transport, vlan, key, _ in connection.execute(_READ_COLLISIONS):
-        found[str(transport), vlan].append(key)
-    return [VlanCollision(transport, vlan, tuple(keys)) for (transport, vlan), keys in found.items()]
+    found: dict[tuple[str, int], tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
+    for transport, vlan, key, is_quarantined, _ in connection.execute(_READ_COLLISIONS):
+        found[str(transport), vlan][is_quarantined].append(key)
+    return [
+        VlanCollision(transport, vlan, tuple(running), tuple(quarantined))
+        for (transport, vlan), (running, quarantined) in found.items()
+    ]
 
 
 def log_collisions(connection: Connection) -> None:
@@ -135,6 +151,6 @@ def log_collisions(connection: Connection) -> None:
             "vlan_shared_on_transport",
             transport=found.transport,
             vlan=found.vlan,
-            clusters=", ".join(found.clusters),
+            clusters=found.names,
             reason=str(found),
         )

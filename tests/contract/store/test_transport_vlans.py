@@ -9,6 +9,7 @@ import pytest
 from sbf_fakes.world import BACKBONE, EVPN, FOUR, World, four_sites, spec
 from sqlalchemy import event, update
 
+from sbf_service.domain.network_conflicts import QUARANTINE_REMEDY
 from sbf_service.store.allocation import allocate_longest_unused, read_site_pools
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.observed_state import record_pending_save
@@ -164,6 +165,32 @@ def test_a_collision_of_an_earlier_version_is_logged(four: World, caplog: pytest
     assert str(found) == (
         "transport core, VLAN 100: expected one network, found the networks of clusters x, y, which receive each "
         "other's frames: end all but one of these clusters"
+    )
+
+
+def test_a_collision_with_a_cluster_in_quarantine_names_the_quarantine(four: World) -> None:
+    put_at(four, "x", "a", "d")
+    put_at(four, "y", "b", "c")
+    put_at(four, "z", "b", "c")
+    four.settle()
+    four.switches["c-sw1"].cut_off = True
+    four.delete("y")
+    four.clock.advance(301)
+    four.settle()
+    with four.store.change() as unit:
+        y, z = (unit.session.query(ClusterRow).filter_by(key=key).one().id for key in "yz")
+        unit.session.execute(update(ClaimRow).where(ClaimRow.cluster_id == y).values(vlan=100))
+        (of_two,) = list_collisions(unit.connection)
+        claims = update(ClaimRow).where(ClaimRow.cluster_id == z)
+        unit.session.execute(claims.values(vlan=103))
+        unit.session.execute(update(ClaimRow).where(ClaimRow.cluster_id == y, ClaimRow.site == "b").values(vlan=104))
+        unit.session.execute(claims.where(ClaimRow.site == "b").values(vlan=100))
+        (of_three,) = list_collisions(unit.connection)
+    found = "transport core, VLAN 100: expected one network, found the networks of clusters"
+    assert str(of_two) == (f"{found} x, y (in quarantine), which receive each other's frames: {QUARANTINE_REMEDY}")
+    assert str(of_three) == (
+        f"{found} x, z, y (in quarantine), which receive each other's frames: end all but one of these clusters; for "
+        f"clusters in quarantine, {QUARANTINE_REMEDY}"
     )
 
 
