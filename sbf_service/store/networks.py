@@ -158,10 +158,16 @@ def _list_quarantined(unit: Unit, network: ClusterRow) -> Iterator[Guest]:
     """Yield the guests of a network's ended, but unconfirmed members. Omit unreadable clusters."""
     for row in find_members(unit, network.id):
         if row.quarantined:
-            try:
-                yield from parse_current_spec(row).guests
-            except ValueError as error:
-                log.fault("cluster_unreadable", error, cluster=row.id)
+            yield from _parse_readable_guests(row)
+
+
+def _parse_readable_guests(row: ClusterRow) -> tuple[Guest, ...]:
+    """Return a cluster's guests. If the cluster is unreadable, log this fault and return ()."""
+    try:
+        return parse_current_spec(row).guests
+    except ValueError as error:
+        log.fault("cluster_unreadable", error, cluster=row.id)
+        return ()
 
 
 def _read_gateway_addresses(unit: Unit, network: ClusterRow) -> dict[str, str]:
@@ -183,9 +189,18 @@ def _read_device_addresses(unit: Unit, network: ClusterRow) -> dict[str, str]:
 
 
 def read_guest_macs(unit: Unit, network: str) -> tuple[Mac, ...]:
-    """Return the MAC addresses of all guests of a network, sorted. Include guests in quarantine."""
-    guests = _read_guests(unit, unit.session.get_one(ClusterRow, network))
-    return tuple(sorted({_find_mac(row, guest) for row, guest in guests}))
+    """Return the MAC addresses of all guests of a network, sorted. Include guests in quarantine.
+
+    Omit unreadable clusters in quarantine: a gateway needs its wanted state also while a host has not confirmed such a
+    cluster's removal.
+    """
+    rows = (unit.session.get_one(ClusterRow, network), *find_members(unit, network))
+    macs = {
+        _find_mac(row, guest)
+        for row in rows
+        for guest in (_parse_readable_guests(row) if row.quarantined else parse_current_spec(row).guests)
+    }
+    return tuple(sorted(macs))
 
 
 def _find_mac(row: ClusterRow, guest: Guest) -> Mac:

@@ -1,5 +1,6 @@
 """Tests of VPN profiles over HTTP."""
 
+import json
 from datetime import timedelta
 
 import httpx
@@ -18,7 +19,9 @@ from sbf_fakes.vpn_world import (
     topology_with_gateways,
 )
 from sbf_fakes.world import World
+from sqlalchemy import select
 
+from sbf_service.store.cluster_tables import ClusterRow
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterState
 
@@ -60,6 +63,28 @@ def test_a_gateway_learns_the_addresses_that_devices_must_not_use(world: World, 
     (segment,) = world.wanted_of_host("brno-gw").segments
     (host,) = world.wanted_of_host("brno-h1").segments
     assert segment.guest_macs == tuple(sorted(guest.mac for guest in host.guests)) != ()
+
+
+def test_a_gateway_has_a_wanted_state_beside_an_unreadable_cluster_in_quarantine(
+    world: World, alice: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(world)
+    make_profile(world, alice)
+    put(world, "member", hosts=["brno-h2"], joins="demo", guests=[{"name": "g9", "host": "brno-h2", "image": "img"}])
+    (with_member,) = world.wanted_of_host("brno-gw").segments
+    world.dead_hosts.add("brno-h2")
+    world.delete("member")
+    world.settle()
+    world.clock.advance(3600)
+    world.sweep()
+    assert world.view("member").quarantined
+    assert world.wanted_of_host("brno-gw").segments[0].guest_macs == with_member.guest_macs
+    with world.store.change() as unit:
+        row = unit.session.scalars(select(ClusterRow).where(ClusterRow.key == "member")).one()
+        row.spec, row.resolved = json.dumps(json.loads(row.spec) | {"later_key": 1}), None
+    (segment,) = world.wanted_of_host("brno-gw").segments
+    assert set(segment.guest_macs) < set(with_member.guest_macs)
+    assert "cluster_unreadable" in caplog.text
 
 
 def test_a_profile_is_pending_until_all_elements_confirmed(world: World, alice: str) -> None:
