@@ -98,9 +98,10 @@ def add_gateway_interfaces(unit: Unit, name: str, wanted: HostWanted) -> HostWan
 
 
 def _choose_addresses(unit: Unit, network: ClusterRow, gateway: Name) -> tuple[Address, ...]:
-    """Return one free address of each subnet. Skip addresses with the derived MAC address of a guest of the network.
+    """Return one free address of each subnet.
 
-    Otherwise, an invited user could choose the router's future MAC address for a guest, and receive the packets to it.
+    Skip an address if a guest's spec contains the MAC address that is derived from this address. Otherwise, an invited
+    user could choose the router's future MAC address for a guest, and receive the packets to it.
     """
     known = read_network_addresses(unit, network)
     macs = {guest.mac for guest in known.guests}
