@@ -16,7 +16,7 @@ from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.columns import NAME_TYPE, equals_any
 from sbf_service.store.service_ids import choose_service_id
 from sbf_service.store.tables import SiteRow
-from sbf_service.store.transport_vlans import find_shared, find_vlan_user, is_taken, read_transport_vlans
+from sbf_service.store.transport_vlans import find_vlan_separated, find_vlan_user, is_taken, read_transport_vlans
 from sbf_service.store.unchecked_elements import check_sites_checked
 from sbf_service.store.unit_of_work import TOPOLOGY_TOPIC, Unit
 from sbf_service.store.vlan_tables import ClaimRow, ForeignVlanRow, FreeVlanRow
@@ -136,12 +136,12 @@ def allocate_longest_unused(
     If the transport translates, the VLAN IDs of the sites may differ. For more than :data:`MAX_INDEXED_SITES` sites, or
     if the fast allocation finds no VLAN ID, read all VLAN IDs of the sites and of the transport.
     """
-    translates, shared = transport is not None and transport.translates, find_shared(transport)
+    translates, vlan_separated = transport is not None and transport.translates, find_vlan_separated(transport)
     if len(sites) <= MAX_INDEXED_SITES:
         excluded = {site.name: find_excluded_vlans(unit, site, reserved) for site in sites}
 
         def find_oldest(names: Sequence[Name]) -> VlanId | None:
-            return _find_longest_unused(unit, names, excluded, shared)
+            return _find_longest_unused(unit, names, excluded, vlan_separated)
 
         if vlans := choose_vlan_ids([site.name for site in sites], find_oldest, translates=translates):
             return vlans
@@ -211,18 +211,18 @@ def parse_foreign_vlan(row: ForeignVlanRow) -> ForeignVlan:
 
 
 def _find_longest_unused(
-    unit: Unit, sites: Sequence[Name], excluded: Mapping[Name, VlanSet], shared: Transport | None
+    unit: Unit, sites: Sequence[Name], excluded: Mapping[Name, VlanSet], vlan_separated: Transport | None
 ) -> VlanId | None:
     """Return the VLAN ID that is free at all sites and has been unused for the longest time, or None.
 
-    ``shared`` is the transport on which the VLAN ID must be free, too. A VLAN ID counts as used until its latest
-    release at any of the sites. Apply the rule of :func:`.choose_longest_unused`.
+    ``vlan_separated`` is the transport on which the VLAN ID must be free, too. A VLAN ID counts as used until its
+    latest release at any of the sites. Apply the rule of :func:`.choose_longest_unused`.
     """
     unavailable = frozenset[int]().union(*(excluded[site] for site in sites))
     for size in WINDOW_SIZES:
         windows = []
         for site in sites:
-            windows.append(_read_window(unit, site, sites, unavailable, size, shared))
+            windows.append(_read_window(unit, site, sites, unavailable, size, vlan_separated))
             if (first := windows[-1].first) and first[0] == NEVER_USED:
                 return VlanId(first[1])
         first = min((window.first for window in windows if window.first), default=None)
@@ -244,12 +244,12 @@ class _FreeWindow:
 
 
 def _read_window(  # noqa: PLR0913, PLR0917 - the parameters of the query
-    unit: Unit, site: Name, sites: Sequence[Name], excluded: frozenset[int], size: int, shared: Transport | None
+    unit: Unit, site: Name, sites: Sequence[Name], excluded: frozenset[int], size: int, vlan_separated: Transport | None
 ) -> _FreeWindow:
     parameters = {"site": site, "sites": list(sites), "size": size}
     query = _READ_WINDOW
-    if shared is not None:
-        query, parameters = _READ_WINDOW_ON_TRANSPORT, parameters | {"transport": shared.name}
+    if vlan_separated is not None:
+        query, parameters = _READ_WINDOW_ON_TRANSPORT, parameters | {"transport": vlan_separated.name}
     rows = unit.connection.execute(query, parameters).all()
     free = ((since, vlan) for since, vlan, count in rows if count == len(sites) and vlan not in excluded)
     return _FreeWindow(next(free, None), (rows[-1][0], rows[-1][1]) if len(rows) == size else None)

@@ -1,8 +1,8 @@
 """The VLAN IDs in use on transports that separate networks only by their VLAN IDs (decision 96).
 
-Such a transport is one Ethernet segment for each VLAN ID: all its sites with the VLAN ID exchange frames. Therefore, a
-VLAN ID has at most one network on such a transport, even if two networks have no common site. On a transport with a
-service for each network, VLAN IDs need to differ only at each site.
+Such a VLAN-separated transport is one Ethernet segment for each VLAN ID: all its sites with the VLAN ID exchange
+frames. Therefore, a VLAN ID has at most one network on such a transport, even if two networks have no common site. On a
+transport with a service for each network, VLAN IDs need to differ only at each site.
 
 Each claim contains its network's transport, so that one look-up by index finds the networks with a VLAN ID.
 """
@@ -98,7 +98,7 @@ class VlanCollision:
         )
 
 
-def find_shared(transport: Transport | None) -> Transport | None:
+def find_vlan_separated(transport: Transport | None) -> Transport | None:
     """Return the transport if it separates networks only by their VLAN IDs, otherwise None."""
     return None if transport is None or transport.translates else transport
 
@@ -109,21 +109,21 @@ def is_taken(vlan: QueryableAttribute[int]) -> ColumnElement[bool]:
 
 
 def read_transport_vlans(unit: Unit, transport: Transport | None) -> TransportVlans | None:
-    """Return the VLAN IDs of all networks on a transport, or None if the transport is not shared."""
-    if (shared := find_shared(transport)) is None:
+    """Return the VLAN IDs of all networks on a transport, or None if the transport is not VLAN-separated."""
+    if (vlan_separated := find_vlan_separated(transport)) is None:
         return None
-    taken = unit.connection.execute(_READ_VLANS, {"transport": shared.name}).scalars()
-    return TransportVlans(shared.name, VlanSet(taken))
+    taken = unit.connection.execute(_READ_VLANS, {"transport": vlan_separated.name}).scalars()
+    return TransportVlans(vlan_separated.name, VlanSet(taken))
 
 
 def find_vlan_user(unit: Unit, transport: Transport | None, vlan: VlanId, network: str) -> VlanUser | None:
     """Return the user of a VLAN ID on a transport, other than ``network``.
 
-    Return None if there is none, or if the transport is not shared.
+    Return None if there is none, or if the transport is not VLAN-separated.
     """
-    if (shared := find_shared(transport)) is None:
+    if (vlan_separated := find_vlan_separated(transport)) is None:
         return None
-    parameters = {"transport": shared.name, "vlan": vlan, "except": network}
+    parameters = {"transport": vlan_separated.name, "vlan": vlan, "except": network}
     row = unit.connection.execute(_FIND_CLAIM, parameters).one_or_none()
     return None if row is None else VlanUser(unit.session.get_one(ClusterRow, row.cluster_id), row.site)
 

@@ -19,7 +19,7 @@ from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import Conflict, NoVlanFree
 from virtcloud.model.topology import Topology
 
-SHARED = (
+VLAN_SEPARATED = (
     BACKBONE,
     {"name": "core", "kind": "direct"},
     {"name": "core", "kind": "vpls", "vpn_id": 7, "asn": 65000},
@@ -45,8 +45,8 @@ def put_at(world: World, key: str, *sites: str, host: int = 1, **changes: Any) -
     return {int(vlan) for vlan in view.vlans.values()}
 
 
-@pytest.mark.parametrize("transport", SHARED, ids=lambda transport: str(transport["kind"]))
-def test_clusters_without_a_common_site_differ_on_a_shared_transport(
+@pytest.mark.parametrize("transport", VLAN_SEPARATED, ids=lambda transport: str(transport["kind"]))
+def test_clusters_without_a_common_site_differ_on_a_vlan_separated_transport(
     world: World, transport: dict[str, object]
 ) -> None:
     world.furnish(topology=four_sites(transport))

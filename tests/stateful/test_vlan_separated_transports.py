@@ -119,6 +119,6 @@ def test_a_planted_bug_is_found(
     module, old, new = planted
     plant(monkeypatch, module, old, new)
     if module is transport_vlans:
-        monkeypatch.setattr(allocation, "find_shared", transport_vlans.find_shared)
+        monkeypatch.setattr(allocation, "find_vlan_separated", transport_vlans.find_vlan_separated)
     with pytest.raises(AssertionError, match="a VLAN ID has two networks"):
         run_seeds(tmp_path, 20)
