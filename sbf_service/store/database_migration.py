@@ -10,6 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from sbf_service.log import get_log
 from sbf_service.store.database import explain_error, show_address
+from sbf_service.store.transport_vlans import repair_claims
 from sbf_service.store.unit_of_work import Store, Unit
 from virtcloud.model.errors import BadInput
 
@@ -19,7 +20,7 @@ log = get_log(__name__)
 
 
 def migrate(engine: Engine) -> bool:
-    """Apply the missing migrations in one transaction. Idempotent, also with simultaneous replicas.
+    """Apply the missing migrations, and repair claims, in one transaction. Idempotent, also with simultaneous replicas.
 
     Return whether the database had no tables of SBF before. Raise BadInput if the database cannot be opened or written,
     or if a newer version migrated the database. Also raise BadInput if the encoding of a new PostgreSQL database is not
@@ -30,6 +31,7 @@ def migrate(engine: Engine) -> bool:
         with begin_migration(engine) as connection:
             is_new = not inspect(connection).has_table("alembic_version")
             upgrade_database(connection)
+            repair_claims(connection)
     except SQLAlchemyError as error:
         raise BadInput(
             f"database {shown} cannot be opened for writing: {explain_error(error)}; nothing was changed"

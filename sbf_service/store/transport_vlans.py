@@ -43,6 +43,13 @@ _SET_TRANSPORT = (
     .where(_CLAIMS.c.cluster_id == bindparam("network", type_=NAME_TYPE))
     .values(transport=bindparam("new_transport", type_=NAME_TYPE))
 )
+_CLUSTERS = Base.metadata.tables[ClusterRow.__tablename__]
+_OF_NETWORK = select(_CLUSTERS.c.transport).where(_CLUSTERS.c.id == _CLAIMS.c.cluster_id)
+_REPAIR = (
+    update(_CLAIMS)
+    .where(_CLAIMS.c.transport.is_(None), _OF_NETWORK.where(_CLUSTERS.c.transport.is_not(None)).exists())
+    .values(transport=_OF_NETWORK.scalar_subquery())
+)
 _HAS_SERVICE = exists().where(ServiceClaimRow.cluster_id == ClaimRow.cluster_id)
 """The condition that a claim's network has a service of its own on its transport."""
 _TWICE = (
@@ -131,6 +138,14 @@ def find_vlan_user(unit: Unit, transport: Transport | None, vlan: VlanId, networ
 def set_transport(unit: Unit, network: str, transport: Name) -> None:
     """Record the first transport of a network in the network's claims."""
     unit.connection.execute(_SET_TRANSPORT, {"network": network, "new_transport": transport})
+
+
+def repair_claims(connection: Connection) -> None:
+    """Record the transport of each network in claims that lack it. Idempotent.
+
+    A replica of an earlier version writes such claims if it runs after the migration.
+    """
+    connection.execute(_REPAIR)
 
 
 def list_collisions(connection: Connection) -> Sequence[VlanCollision]:

@@ -372,6 +372,26 @@ def test_the_claims_of_an_earlier_version_get_the_transports_of_their_networks(t
     assert found == [("a", "core"), ("a", None), ("b", "core"), ("c", "core"), ("d", "core")]
 
 
+def test_a_start_repairs_the_claims_of_a_former_replica(empty_database: str) -> None:
+    """A replica of an earlier version, which runs after the migration against the rule, writes no transport."""
+    engine = make_engine(empty_database)
+    migrate(engine)
+    with engine.execution_options(virtcloud_write=True).begin() as connection:
+        for site in "ab":
+            connection.execute(text("INSERT INTO sites VALUES (:name, true, '')"), {"name": site})
+        for key, transport in (("x", "core"), ("y", None)):
+            connection.execute(INSERT_CLUSTER, {"key": key, "transport": transport})
+        insert_claim = text("INSERT INTO claims (site, vlan, cluster_id) VALUES (:site, :vlan, :key)")
+        for site, vlan, key in (("a", 100, "x"), ("b", 100, "x"), ("a", 101, "y")):
+            connection.execute(insert_claim, {"site": site, "vlan": vlan, "key": key})
+    for _ in range(2):
+        migrate(engine)
+        with engine.connect() as connection:
+            found = connection.execute(text("SELECT site, vlan, transport FROM claims ORDER BY site, vlan")).all()
+        assert found == [("a", 100, "core"), ("a", 101, None), ("b", 100, "core")]
+    engine.dispose()
+
+
 def undivided_topology() -> Topology:
     return linked_sites().model_copy(update={"links": linked_sites().links[::-1]})
 
