@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
-from virtcloud.model.errors import Refused, VirtcloudError
+from virtcloud.model.errors import Refused, Unreachable, VirtcloudError
 from virtcloud.model.image import FETCHING, ImageSource, Sha256
 from virtcloud.model.values import Name
 
@@ -20,6 +20,10 @@ def identify_fetch(name: Name, source: ImageSource) -> Sha256:
     """
     owner = name if source.url is None and source.file is None else ""
     return Sha256(sha256(f"{owner}\n{source.model_dump_json()}".encode()).hexdigest())
+
+
+class SlotYielded(Unreachable):
+    """A fetch ended because no guest needed its image, and another fetch waited for the slot."""
 
 
 @dataclass(slots=True)

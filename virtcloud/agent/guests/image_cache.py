@@ -16,7 +16,7 @@ from typing import Final
 
 from virtcloud.agent import log
 from virtcloud.agent.files import describe_os_error
-from virtcloud.agent.guests.fetch_states import FetchState, identify_fetch
+from virtcloud.agent.guests.fetch_states import FetchState, SlotYielded, identify_fetch
 from virtcloud.agent.guests.image_fetch import ImageFetch, ImageSources, check_format
 from virtcloud.agent.guests.image_folder import NEW, SIZE, ImageFolder, content_name, read_size
 from virtcloud.agent.guests.image_unpack import UnpackLimits, unpack
@@ -117,14 +117,15 @@ class ImageCache:
             )
 
     def _run(self, fetch: FetchState) -> None:
-        source = fetch.source
         self._occupy_slot(fetch)
         try:
             self._install(fetch)
-            log.info("image_fetched", image=fetch.name, sha256=source.sha256, bytes=source.size)
             with self._lock:
                 self._fetches.pop(fetch.id, None)
         except Unreachable as error:  # keep the partial file for the next fetch
+            if isinstance(error, SlotYielded):  # a guest that needs the image later starts the next fetch
+                with self._lock:
+                    self._fetches.pop(fetch.id, None)
             self._fail(fetch, error)
         except VirtcloudError as error:
             self._discard(fetch)
@@ -186,6 +187,7 @@ class ImageCache:
                 shutil.rmtree(target, ignore_errors=True)  # exists only if another program removed the content
                 new.rename(target)
                 fetch.reserved = 0  # the image is now counted as an entry of the folder
+                log.info("image_fetched", image=fetch.name, sha256=fetch.source.sha256, bytes=fetch.source.size)
         shutil.rmtree(new, ignore_errors=True)
 
     def _fill(self, fetch: FetchState, partial: Path, new: Path) -> int:
@@ -209,7 +211,7 @@ class ImageCache:
         return size
 
     def _advance(self, fetch: FetchState, done: int) -> None:
-        """Record that ``done`` bytes are stored. Raise Unreachable if only another image's fetch is still needed.
+        """Record that ``done`` bytes are stored. Raise SlotYielded if the fetch must leave its slot to another fetch.
 
         Otherwise, a server that sends slowly could occupy a slot for days after the end of the guests.
         """
@@ -219,7 +221,7 @@ class ImageCache:
         with self._lock:
             is_slot_needed = any(fetch.delays(other) for other in self._fetches.values())
         if is_slot_needed:
-            raise Unreachable(
+            raise SlotYielded(
                 f"the fetch ended after {done} of {fetch.source.size} bytes, because no guest needed the image, and "
                 "another image waited; the next fetch continues there"
             )
@@ -271,7 +273,7 @@ class ImageCache:
     def _evict(self) -> bool:
         with self._lock:
             running = [fetch for fetch in self._fetches.values() if fetch.error is None]
-            unused = self._folder.list_unused(name for fetch in running for name in (fetch.id, fetch.source.sha256))
+            unused = self._folder.list_unused((fetch.id, fetch.source.sha256) for fetch in running)
             if not unused:
                 return False
             hidden = self.settings.folder / f"{NEW}{unused[0].name}-evicted"

@@ -62,13 +62,15 @@ class ImageFolder:
         partial = self.folder.glob(f"{PARTIAL}*[0-9a-f]")
         return [*(path for path in self.folder.iterdir() if Sha256.matches(path.name)), *partial]
 
-    def list_unused(self, fetched: Iterable[Sha256]) -> list[Path]:
+    def list_unused(self, fetches: Iterable[tuple[Sha256, Sha256]]) -> list[Path]:
         """Return the images and partial files that no guest and no fetch uses, the least recently used first.
 
-        ``fetched`` are the checksums of images that are being fetched, and the identities of their fetches.
+        ``fetches`` are the identities of running fetches, each with the checksum of its image. A partial file that is
+        named after an image's checksum, by an earlier version of the agent, is unused.
         """
-        used = {_read_checksum(path) for path in self.guests.glob(f"*/{CHECKSUM}")} | set(fetched)
-        unused = [path for path in self.list_entries() if path.name.removeprefix(PARTIAL) not in used]
+        used = {_read_checksum(path) for path in self.guests.glob(f"*/{CHECKSUM}")}
+        used |= {name for fetch, checksum in fetches for name in (self.partial_path(fetch).name, checksum)}
+        unused = [path for path in self.list_entries() if path.name not in used]
         return sorted(unused, key=_last_use)
 
     def partial_path(self, fetch: Sha256) -> Path:

@@ -223,6 +223,35 @@ def test_a_slow_fetch_that_no_guest_needs_ends_for_another_image(
         await_true(lambda: host.cache.require(Name("other"), source, host.path / "guests/g2"))
 
 
+def test_an_image_whose_fetch_ended_for_another_image_is_fetched_again(
+    host: Host, server: FileServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(image_cache, "MAX_FETCHES", 1)
+    host.restarted()
+    source, server.drips = host.source(), True
+    require_pending(host, IMAGE, source)
+    await_true(lambda: not server.drips)
+    host.cache.clock = lambda: time.monotonic() + 200
+    with serve_file() as other:
+        other.data = QCOW2 + b"other"
+        require_pending(host, Name("other"), host.source(other.data, url=other.url))
+        assert host.done.wait(20)
+        host.cache.clock = lambda: time.monotonic() + 400
+        await_true(lambda: host.cache.require(IMAGE, source, host.path / "guests/g1"))
+
+
+def test_only_the_fetch_that_stored_an_image_is_logged(
+    host: Host, server: FileServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    server.cuts, server.stalls = [1000], True
+    wait_for_share(host, "28 %")
+    host.get(local_source(host, QCOW2), "g2")
+    server.ends.set()
+    assert host.done.wait(20)
+    assert [record.message.split()[0] for record in caplog.records].count("image_fetched") == 1
+
+
 def test_slow_urls_do_not_delay_a_file_of_the_host(
     host: Host, server: FileServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -399,6 +428,17 @@ def test_the_rest_of_an_abandoned_fetch_is_evicted(host: Host, server: FileServe
     server.data = QCOW2 + b"other"
     assert isinstance(host.get(guest="g2"), QemuImage)
     assert [path.name for path in (host.path / "images").glob(".*")] == []
+
+
+def test_the_part_that_an_earlier_version_fetched_is_evicted(host: Host) -> None:
+    """An earlier version named the partial file after the image's checksum, and not after the fetch."""
+    host.size = 4000
+    host.restarted()
+    former = host.path / f"images/.partial-{host.source().sha256}"
+    former.parent.mkdir()
+    former.write_bytes(QCOW2[:2000])
+    assert isinstance(host.get(), QemuImage)
+    assert not former.exists()
 
 
 def test_a_guest_that_is_removed_disturbs_no_fetch(
