@@ -29,8 +29,9 @@ _ALIVE = frozenset(
 )
 """The states of a running guest.
 
-A guest is paused by an administrator (``virsh suspend``, ``virsh dump``), while it starts, or by QEMU when the host's
-disk is full. The agent does not restart a paused guest: the guest would lose its memory.
+A guest is paused by an administrator (``virsh suspend``, ``virsh dump``), while it starts, or, if an earlier version of
+the agent started it, by QEMU when the host's disk is full. The agent does not restart a paused guest: the guest would
+lose its memory.
 """
 _CONNECTION_LOST = frozenset(
     {libvirt.VIR_ERR_SYSTEM_ERROR, libvirt.VIR_ERR_INTERNAL_ERROR, libvirt.VIR_ERR_RPC, libvirt.VIR_ERR_NO_CONNECT}
