@@ -3,6 +3,7 @@
 A link (`outside_links`) connects the gateway's main namespace with the namespace of a network.
 """
 
+import errno
 import threading
 from collections.abc import Iterable, Sequence
 from ipaddress import ip_network
@@ -32,6 +33,8 @@ from virtcloud.model.wanted import Segment
 
 FORWARDING6: Final = Path("/proc/sys/net/ipv6/conf/all/forwarding")
 _IPV6: Final = 6
+NO_TABLE: Final = frozenset({errno.EPROTONOSUPPORT, errno.EOPNOTSUPP, errno.EINVAL})
+"""The errors of a kernel without ctnetlink. Such a kernel lists no connections, so a repetition would also fail."""
 
 
 class ForwardingKernel(Protocol):
@@ -62,7 +65,10 @@ class OutsideRouting:
         self._wanted: OwnedTable | None = None
         """The wanted packet filter for `_segments`, or None if no filter is wanted."""
         self._is_cleaned = False
-        """Whether the connections of ended publications were removed after the last change of the packet filter."""
+        """Whether the connections of ended publications were removed after the last change of the packet filter.
+
+        Also True if this removal failed and a repetition would fail too.
+        """
 
     def read(self, interfaces: Iterable[KernelInterface]) -> ObservedOutside:
         """Return the packet filter. If it exists, also return which of ``interfaces`` forward packets."""
@@ -90,7 +96,8 @@ class OutsideRouting:
         """Record the networks of a wanted document. Request the addresses of the FQDNs in these networks' destinations.
 
         `restore` uses the recorded networks. The packet filter is not changed. The thread of `FqdnAddresses` resolves
-        the FQDNs later. If the last removal of ended publications' connections failed or was interrupted, repeat it.
+        the FQDNs later. If the last removal of ended publications' connections failed or was interrupted, repeat it,
+        unless the kernel has no ctnetlink.
         """
         if self._fqdns is not None:
             routers = [segment.router for segment in segments if segment.router is not None]
@@ -168,15 +175,19 @@ class OutsideRouting:
 
 
 def _remove_ended_connections(segments: Iterable[Segment]) -> bool:
-    """Remove the connections of ended publications from the connection table. Return whether the removal succeeded.
+    """Remove the connections of ended publications from the connection table. Return False if it should be repeated.
 
-    If the removal fails, only log a warning, because the packet filter drops these connections' packets anyway.
+    If the removal fails, only log the error, because the packet filter drops these connections' packets anyway. An
+    error in the table's answers must not end the agent, which calls `OutsideRouting.receive` again after each start.
     """
     try:
         number = remove_ended_connections(list_published_translations(segments), (LINKS4, LINKS6))
     except OSError as error:
         log.warning("published_connections_not_removed", error=error)
-        return False
+        return error.errno in NO_TABLE
+    except Exception as error:  # noqa: BLE001 - logged with its traceback
+        log.internal_error(error)
+        return True
     if number:
         log.info("published_connections_removed", number=number)
     return True

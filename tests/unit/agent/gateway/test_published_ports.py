@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address, ip_network
 
@@ -21,6 +21,7 @@ from virtcloud.agent.gateway import outside_routing
 from virtcloud.agent.gateway.connection_table import remove_ended_connections
 from virtcloud.agent.gateway.outside_links import list_published_translations
 from virtcloud.agent.host_services.server_processes import PACKAGE_ROOT
+from virtcloud.agent.network.kernel import NetlinkKernel
 from virtcloud.model.gateway_access import PublishedPort
 from virtcloud.model.values import Address
 from virtcloud.model.wanted import Segment
@@ -396,6 +397,30 @@ def test_a_failed_removal_of_connections_is_repeated(
         return world.reconcile()
 
     assert (gateway(work), removals) == ([], ["failed", "succeeded"])
+
+
+@pytest.mark.parametrize(
+    ("error", "event"),
+    [
+        (OSError(errno.EPROTONOSUPPORT, "Protocol not supported"), "published_connections_not_removed"),
+        (OSError(errno.EINVAL, "Invalid argument"), "published_connections_not_removed"),
+        (KeyError(1), "internal_error"),
+    ],
+)
+def test_a_removal_of_connections_that_always_fails_is_not_repeated(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception, event: str
+) -> None:
+    """The kernel has no ctnetlink, or sends answers that the agent cannot parse."""
+
+    def fail(*_: object) -> int:
+        raise error
+
+    monkeypatch.setattr(outside_routing, "remove_ended_connections", fail)
+    with closing(NetlinkKernel()) as kernel:
+        routing = outside_routing.OutsideRouting(kernel)
+        for _ in range(3):
+            routing.receive(segments(publish(40000)))
+    assert [record.message.split()[0] for record in caplog.records] == [event]
 
 
 def test_a_publication_ends_with_the_lease_without_an_agent(gateway: Run) -> None:
