@@ -35,8 +35,7 @@ from virtcloud.agent.gateway.vpn_difference import (
     find_tap_faults,
     find_vpn_ports,
 )
-from virtcloud.agent.gateway.vpn_interfaces import VpnInterfaces, VpnKernel
-from virtcloud.agent.network import names
+from virtcloud.agent.gateway.vpn_interfaces import VpnInterfaces, VpnKernel, is_own_tap
 from virtcloud.agent.network.interfaces import BOOT_ID, KernelInterface
 from virtcloud.agent.own_processes import kill_processes, list_own_processes, read_start_time
 from virtcloud.model.errors import Refused, Unreachable, VirtcloudError
@@ -205,8 +204,7 @@ class VpnGateway:
 
     def _has_remains(self, protocol: VpnProtocol, interfaces: Sequence[KernelInterface]) -> bool:
         """Return whether the tap or a file of a server exists."""
-        tap = (DEVICES[protocol], names.VPN_ALIAS)
-        has_tap = any((interface.name, interface.alias) == tap for interface in interfaces)
+        has_tap = any(is_own_tap(interface, DEVICES[protocol]) for interface in interfaces)
         return has_tap or any((self._path(protocol) / name).exists() for name in (RECORD, SESSIONS, SOCKET))
 
     def _take_over(self, protocol: VpnProtocol) -> str | None:
@@ -244,7 +242,7 @@ class VpnGateway:
         self.changed()
 
     def _stop(self, protocol: VpnProtocol) -> None:
-        control = self._controls.pop(protocol, None)
+        control, thread = self._controls.pop(protocol, None), self._threads.pop(protocol, None)
         if control is not None:
             control.stop()
             self.changed()
@@ -254,6 +252,8 @@ class VpnGateway:
         for pid in [pid for pid in self._children if read_start_time(pid) is None]:
             reap(pid)
             self._children.discard(pid)
+        if thread is not None:  # the thread's last record of connections must not follow the removal of the records
+            thread.join(STOP_S)
 
     def _wait_for_end(self, step: EndVpnSessions) -> None:
         """Wait until the connections with the client IDs ``step.clients`` have ended.

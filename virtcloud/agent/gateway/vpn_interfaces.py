@@ -36,6 +36,15 @@ class VpnKernel(Protocol):
         """Delete an interface. An absent interface is success."""
 
 
+def is_own_tap(interface: KernelInterface, name: str) -> bool:
+    """Return whether an interface is the tap with this name.
+
+    If an agent was killed while it created the tap, the tap has its temporary name and no alias.
+    """
+    is_incomplete = interface.name == names.temporary_tap_name(name)
+    return is_incomplete or (interface.name, interface.alias) == (name, names.VPN_ALIAS)
+
+
 class VpnInterfaces:
     """The taps and ports of a gateway's VPN. All operations are idempotent."""
 
@@ -59,9 +68,9 @@ class VpnInterfaces:
         return index
 
     def ensure_no_tap(self, name: str) -> None:
-        """Delete a tap. An absent tap is success. A foreign interface is not changed."""
+        """Delete a tap, even if it is incomplete. An absent tap is success. A foreign interface is not changed."""
         for interface in self._kernel.list_interfaces():
-            if interface.name == name and interface.alias == names.VPN_ALIAS:
+            if is_own_tap(interface, name):
                 self._kernel.delete(interface.index)
 
     def ensure_port(self, segment: Segment, protocol: VpnProtocol) -> None:

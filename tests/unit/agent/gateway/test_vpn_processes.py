@@ -6,6 +6,7 @@ import resource
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from vpn_documents import PORTS, VpnAuthority, make_server
 
 from virtcloud.agent.files import write_durably
 from virtcloud.agent.gateway import openvpn_processes, vpn_gateway
+from virtcloud.agent.gateway.device_control import DeviceControl
 from virtcloud.agent.gateway.openvpn_processes import VpnServerRecord
 from virtcloud.agent.gateway.vpn_difference import EndVpnSessions, find_vpn_removals
 from virtcloud.agent.own_processes import list_own_processes, open_processes, read_start_time
@@ -98,6 +100,43 @@ def test_the_remains_of_an_unwanted_server_are_removed(in_world: Callable[..., A
         )
 
     assert in_world(work) == (["lo"], [], ())
+
+
+def test_an_incomplete_tap_of_an_unwanted_server_is_removed(in_world: Callable[..., Any]) -> None:
+    """The agent was killed while it created the tap, before the alias was set."""
+
+    def work(world: GatewayWorld) -> object:
+        world.gateway.ensure_no_server(UDP)
+        world.kernel.add_tap("vcnew-vpn-udp")
+        steps = list(find_vpn_removals(HostWanted(), world.gateway.read(world.kernel.list_interfaces())))
+        for step in steps:
+            world.gateway.apply(step)
+        return [str(step) for step in steps], [each.name for each in world.kernel.list_interfaces()]
+
+    assert in_world(work) == (["stop the OpenVPN server of udp"], ["lo"])
+
+
+def test_a_late_record_of_connections_does_not_follow_the_removal(
+    in_world: Callable[..., Any], authority: VpnAuthority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, record = authority.make_device("laptop"), DeviceControl._record_changes
+
+    def record_late(control: DeviceControl) -> None:
+        if control._stopping.is_set():
+            time.sleep(0.5)
+            control._is_changed = True
+        record(control)
+
+    def work(world: GatewayWorld) -> object:
+        world.grant(device.grant("10.0.0.200/24"))
+        world.connect(device).wait_until_connected()
+        thread = world.gateway._threads[UDP]
+        monkeypatch.setattr(DeviceControl, "_record_changes", record_late)
+        world.gateway.ensure_no_server(UDP)
+        thread.join()
+        return list((world.folder / "vpn/udp").iterdir())
+
+    assert in_world(work) == []
 
 
 def test_a_lack_of_file_descriptors_makes_no_record_unreadable(in_world: Callable[..., Any]) -> None:
