@@ -2,6 +2,9 @@
 
 from collections.abc import Container, Iterable
 
+from virtcloud.agent.gateway.ssh_difference import StopSshd
+from virtcloud.agent.gateway.vpn_difference import StopVpnServer
+from virtcloud.agent.host_services.server_difference import StopServing
 from virtcloud.agent.observed_host import ObservedHost
 from virtcloud.agent.step_application import ClusterErrors
 from virtcloud.agent.steps import BuildSegment, StartGuest, Step
@@ -19,14 +22,26 @@ def has_drifted(steps: Iterable[Step], document: WantedDocument, reported: Conta
     these clusters according to SBF, and ``reported`` contains these clusters according to the agent.
 
     Also ignore wrong MTUs of guests' ports: a container can cause them by a reboot, and drift degrades all clusters of
-    the host.
+    the host. Also ignore the remains of servers that do not run: the remains change no cluster.
     """
     is_confirmed = rebooted or document.confirmed_revision >= document.revision
     return is_confirmed and any(
         step.cluster not in document.incomplete and step.cluster not in reported
         for step in steps
-        if not (isinstance(step, BuildSegment) and step.only_guest_mtus)
+        if not _is_harmless(step)
     )
+
+
+def _is_harmless(step: Step) -> bool:
+    match step:
+        case BuildSegment():
+            return step.only_guest_mtus
+        case StopServing():
+            return step.vlan is None
+        case StopSshd() | StopVpnServer():
+            return step.only_remains
+        case _:
+            return False
 
 
 def list_failed_removals(wanted: HostWanted, errors: ClusterErrors) -> ClusterErrors:

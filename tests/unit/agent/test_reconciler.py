@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 from fake_machine import FakeElementApi, FakeManagedHost
 
+from virtcloud.agent.gateway.ssh_difference import ObservedSshd
+from virtcloud.agent.gateway.vpn_difference import ObservedVpn, ObservedVpnServer
+from virtcloud.agent.host_services.server_difference import ObservedServer
 from virtcloud.agent.network import names
 from virtcloud.agent.network.observed_filters import ObservedFilters
 from virtcloud.agent.observed_host import ObservedHost
@@ -15,6 +18,7 @@ from virtcloud.agent.steps import Step
 from virtcloud.agent.supervision import StopSignal
 from virtcloud.client.call_headers import call_headers
 from virtcloud.model.call_context import CallContext
+from virtcloud.model.vpn import VpnProtocol
 from virtcloud.model.wanted import Segment
 
 Make = Callable[..., Segment]
@@ -215,6 +219,34 @@ def test_a_wrong_mtu_of_a_bridge_is_drift(
     change_mtus(host, {"br100": 1500, port: 1500})
     reconciler.reconcile_once()
     assert service.reports == [("confirmed", 1), ("drifted", 1), ("confirmed", 1)]
+
+
+@pytest.mark.parametrize(
+    ("observed", "is_drift"),
+    [
+        (ObservedHost(servers=(ObservedServer("a", None),)), False),
+        (ObservedHost(servers=(ObservedServer("a", 100),)), True),
+        (ObservedHost(vpn=ObservedVpn(remains=(VpnProtocol.UDP,))), False),
+        (ObservedHost(vpn=ObservedVpn(servers=(ObservedVpnServer(VpnProtocol.UDP),))), True),
+        (ObservedHost(sshd=ObservedSshd(has_remains=True)), False),
+        (ObservedHost(sshd=ObservedSshd(config="digest")), True),
+    ],
+)
+def test_the_remains_of_servers_are_no_drift(
+    reconciler: HostReconciler,
+    service: FakeElementApi,
+    host: FakeManagedHost,
+    observed: ObservedHost,
+    *,
+    is_drift: bool,
+) -> None:
+    """Agents of earlier versions left such remains on hosts that had confirmed their revision."""
+    service.want()
+    reconciler.reconcile_once()
+    host.observed = observed
+    reconciler.reconcile_once()
+    assert [type(step) for step in host.steps] != []
+    assert (("drifted", 1) in service.reports) is is_drift
 
 
 def test_a_restarted_empty_host_reports_drift(

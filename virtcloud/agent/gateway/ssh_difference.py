@@ -1,7 +1,7 @@
 """The observed sshd of a gateway, and the steps to the wanted sshd. Pure."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from virtcloud.agent.segment_step import format_faults
 from virtcloud.model.ssh_access import SshServer
@@ -37,9 +37,13 @@ class RunSshd:
 
 @dataclass(frozen=True, slots=True)
 class StopSshd:
-    """Stop the sshd, and remove its records. All its connections end."""
+    """Stop the sshd, and remove its records. All its connections end.
+
+    ``only_remains``: no sshd runs. Only its records exist.
+    """
 
     cluster: str = ""
+    only_remains: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         """Describe the step."""
@@ -53,7 +57,7 @@ def find_sshd_changes(wanted: HostWanted, observed: ObservedSshd) -> Iterator[Ss
     """Yield the steps that start or stop the sshd, or correct its faults."""
     if wanted.ssh is None:
         if observed.config is not None or observed.has_remains:
-            yield StopSshd()
+            yield StopSshd(only_remains=observed.config is None)
         return
     if observed.config is None:
         yield RunSshd(wanted.ssh)

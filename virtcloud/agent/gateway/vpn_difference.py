@@ -91,10 +91,14 @@ class LimitVpnConnections:
 
 @dataclass(frozen=True, slots=True)
 class StopVpnServer:
-    """Stop an OpenVPN server, and remove its tap and its records."""
+    """Stop an OpenVPN server, and remove its tap and its records.
+
+    ``only_remains``: the server does not run. Only its tap or its records exist.
+    """
 
     protocol: VpnProtocol
     cluster: str = ""
+    only_remains: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         """Describe the step."""
@@ -205,7 +209,7 @@ def find_vpn_removals(wanted: HostWanted, observed: ObservedVpn) -> Iterator[Vpn
             yield RemoveVpnPort(port.cluster, port.name)
     for protocol in (*(server.protocol for server in observed.servers), *observed.remains):
         if protocol not in protocols:
-            yield StopVpnServer(protocol)
+            yield StopVpnServer(protocol, only_remains=protocol in observed.remains)
 
 
 def find_server_starts(wanted: HostWanted, observed: ObservedVpn) -> Iterator[LimitVpnConnections | RunVpnServer]:
