@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from virtcloud.model.call_context import CallContext, join_request_ids
+from virtcloud.model.call_context import CallContext, join_calls
 
 _CURRENT: ContextVar[CallContext | None] = ContextVar("virtcloud_call", default=None)
 
@@ -28,9 +28,8 @@ def continue_for(calls: Sequence[CallContext]) -> None:
 
     Logs and audit rows then contain the request IDs of all these calls. If ``calls`` is empty, do nothing.
     """
-    if calls:
-        trace = calls[0].traceparent if len(calls) == 1 else None
-        _CURRENT.set(CallContext(request_id=join_request_ids(calls), traceparent=trace))
+    if (call := join_calls(calls)) is not None:
+        _CURRENT.set(call)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Conclusions from a reading of a host: drift, failed removals, and steps that are certainly needed. Pure."""
+"""Conclusions from a reading of a host: drift, failed removals, and steps that are still needed. Pure."""
 
 from collections.abc import Container, Iterable
 
@@ -56,6 +56,15 @@ def select_certain_steps(steps: Iterable[Step], observed: ObservedHost) -> list[
     If a hypervisor did not answer, omit all starts of guests: a guest may run on this hypervisor.
     """
     return [step for step in steps if not (observed.hypervisor_errors and isinstance(step, StartGuest))]
+
+
+def describe_remaining_steps(steps: Iterable[Step]) -> ClusterErrors:
+    """Return an error, by cluster ID, that names the steps that are needed although all steps were applied."""
+    remaining: dict[str, list[str]] = {}
+    for step in steps:
+        remaining.setdefault(step.cluster, []).append(str(step))
+    differs = "after all steps, the host still differs from the wanted state: "
+    return {cluster: differs + ", ".join(left) for cluster, left in remaining.items()}
 
 
 def map_cluster_keys(wanted: HostWanted) -> dict[str, ClusterKey]:

@@ -62,10 +62,13 @@ class HostReports:
         self._element = element
         self._sbf = sbf
         self.exceptions: ClusterErrors = {}
-        """The clusters that the latest confirmation excepted: pending clusters, and clusters whose removal failed.
+        """The clusters that the latest confirmation excepted: pending clusters, clusters with guests that could not be
+        started, and clusters whose removal failed.
 
         The dictionary has the reason for each cluster, by cluster ID.
         """
+        self._refused = frozenset[str]()
+        """The clusters that `report_refusals` reported and that the host still refuses."""
         self._may_be_in_error = True
         """Whether SBF may have an error report of this host, which a confirmation would delete.
 
@@ -107,13 +110,20 @@ class HostReports:
         )
         log.warning("reconcile_failed", element=self._element, revision=document.revision, message=message)
         by_cluster = {cluster: text for cluster, text in errors.items() if cluster}
-        refused = {
-            cluster: text
-            for cluster, text in by_cluster.items()
-            if cluster in keys and refusals.get(cluster, 0) >= MAX_REFUSALS
-        }
+        refused = {cluster: by_cluster[cluster] for cluster in _list_refused(by_cluster, refusals) if cluster in keys}
         self._may_be_in_error = True
         self._sbf.report_error(self._element, document.revision, message, refused, by_cluster)
+
+    def report_refusals(self, document: WantedDocument, errors: ClusterErrors, refusals: Mapping[str, int]) -> None:
+        """Report the errors if the host refused one of these clusters `MAX_REFUSALS` times in a row.
+
+        Report each cluster once: SBF sets only clusters to failing that were never active, and `confirm` reports the
+        errors of the others. ``refusals`` is how often in a row the host refused a cluster, by cluster ID.
+        """
+        refused = _list_refused(errors, refusals)
+        if not refused <= self._refused:
+            self.report_errors(document, errors, refusals)
+        self._refused = refused
 
     def report_unreadable(self, error: AnswerUnreadable, revision: int) -> None:
         """Report that this version of the agent cannot read the wanted document. If the report fails, log the error.
@@ -134,3 +144,7 @@ class HostReports:
         """Report that the host differs from the confirmed revision. ``steps`` are the difference."""
         log.warning("drifted", element=self._element, revision=document.revision, steps=format_steps(steps))
         self._sbf.report_drift(self._element, document.revision)
+
+
+def _list_refused(clusters: Iterable[str], refusals: Mapping[str, int]) -> frozenset[str]:
+    return frozenset(cluster for cluster in clusters if refusals.get(cluster, 0) >= MAX_REFUSALS)

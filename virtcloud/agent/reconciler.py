@@ -15,6 +15,8 @@ a step fails                    the steps of other clusters are applied; SBF rec
                                 changes or a job waits for its cluster
 only removals of clusters fail  the revision is confirmed, except the removal of these clusters; the removals are
                                 retried with growing pauses
+only starts of guests fail      the revision is confirmed, except the clusters of these guests; the starts are retried
+                                with growing pauses
 a hypervisor does not answer    segments are reconciled nevertheless: the segment of a removed cluster is removed,
                                 even if guests of this cluster are still running; no revision is confirmed until
                                 every hypervisor was read
@@ -38,7 +40,7 @@ requested                       on the host
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from virtcloud.agent import log
@@ -46,6 +48,7 @@ from virtcloud.agent.difference import compute_difference
 from virtcloud.agent.guest_ends import GuestEnds
 from virtcloud.agent.host_boot import HostBoot
 from virtcloud.agent.host_conclusions import (
+    describe_remaining_steps,
     has_drifted,
     list_failed_removals,
     map_cluster_keys,
@@ -58,7 +61,7 @@ from virtcloud.agent.steps import FilterGuests, StartGuest, Step
 from virtcloud.agent.supervision import StopRequested, StopSignal
 from virtcloud.client.call_headers import calling_for
 from virtcloud.client.http_errors import compute_retry_pause
-from virtcloud.model.call_context import CallContext, join_request_ids
+from virtcloud.model.call_context import join_calls
 from virtcloud.model.errors import AnswerUnreadable, Refused, ServiceUnreachable, VirtcloudError
 from virtcloud.model.wanted import HostWanted, WantedDocument
 from virtcloud.tracing import span_of_calls
@@ -124,6 +127,7 @@ class HostReconciler:
         self._failed_rounds = 0
         self._refusals: dict[str, int] = {}
         self._pending: ClusterErrors = {}
+        self._unstarted: ClusterErrors = {}
         self._is_fetching = False
         self._woken = woken or threading.Event()
         self._progress = progress
@@ -149,7 +153,7 @@ class HostReconciler:
             self._progress()
             traces = [call.traceparent for call in document.calls if call.traceparent is not None]
             traced = span_of_calls("reconcile host", traces, element=self._element, revision=document.revision)
-            with traced, calling_for(_make_call(document.calls)):
+            with traced, calling_for(join_calls(document.calls)):
                 self._receive(document.wanted)
                 self._report_capacity()
                 self._reconcile_and_report(document)
@@ -206,20 +210,24 @@ class HostReconciler:
         self._last_wanted = document.wanted
         errors, drifted = self._reconcile(document)
         remaining = list_failed_removals(document.wanted, errors)
+        failed = {**errors, **self._unstarted}
+        if remaining == errors:
+            self._reports.report_refusals(document, self._unstarted, self._refusals)
         is_confirmed = remaining == errors and self._reports.confirm(
             document, self._pending, remaining, drifted=drifted
         )
-        self._failed_rounds = self._failed_rounds + 1 if errors else PENDING_ROUNDS if self._is_fetching else 0
+        self._failed_rounds = self._failed_rounds + 1 if failed else PENDING_ROUNDS if self._is_fetching else 0
         self._last_revision = document.revision
         if not is_confirmed:
-            self._reports.report_errors(document, errors, self._refusals)
+            self._reports.report_errors(document, failed, self._refusals)
 
     def _reconcile(self, document: WantedDocument) -> tuple[ClusterErrors, bool]:
         """Read the host, and apply the difference.
 
-        Return the errors, and whether the host had drifted before the difference was applied.
+        Return the errors, except those of failed starts (``_unstarted``), and whether the host had drifted before the
+        difference was applied.
         """
-        self._pending, self._is_fetching, drifted = {}, False, False
+        self._pending, self._unstarted, self._is_fetching, drifted = {}, {}, False, False
         try:
             self._host.remove_orphaned_files(document.wanted)
             observed = self._host.read()
@@ -236,7 +244,7 @@ class HostReconciler:
             if due and list_failed_removals(document.wanted, errors) == errors:
                 remaining, observed = self._read_back(document, due)
                 errors = {**remaining, **errors}
-            self._pending |= self._ends.describe(map_cluster_keys(document.wanted))
+            self._pending |= self._ends.describe(map_cluster_keys(document.wanted)) | self._unstarted
             errors = {**unsupported_segments(document.wanted.segments), **errors}
             if observed.hypervisor_errors:
                 errors[""] = "; ".join(observed.hypervisor_errors)
@@ -265,36 +273,24 @@ class HostReconciler:
     def _apply(self, steps: Iterable[Step], document: WantedDocument) -> ClusterErrors:
         former, self._refusals = self._refusals, {}
         outcomes = self._application.apply(steps, map_cluster_keys(document.wanted))
-        self._pending = {**outcomes.held, **outcomes.pending}
+        errors, self._unstarted = outcomes.split_errors()
+        self._pending = {**outcomes.held, **outcomes.pending, **self._unstarted}
         self._is_fetching = bool(outcomes.pending)
         self._refusals = {cluster: former[cluster] for cluster in outcomes.pending if cluster in former}
         self._refusals |= {cluster: former.get(cluster, 0) + 1 for cluster in outcomes.refused}
-        return outcomes.errors
+        return errors
 
     def _read_back(self, document: WantedDocument, applied: Iterable[Step]) -> tuple[ClusterErrors, ObservedHost]:
         """Read the host again. Return the remaining steps as errors, and the host's state.
 
-        Steps of pending clusters, and starts of guests that ended by themselves, do not count as errors.
+        Steps of pending clusters and of clusters with failed starts, and starts of guests that ended by themselves, do
+        not count as errors.
         """
         observed = self._host.read()
         steps = compute_difference(document.wanted, observed)
         started = [step for step in applied if isinstance(step, StartGuest) and step.cluster not in self._pending]
         self._ends.observe(steps, observed, started)
-        remaining: dict[str, list[str]] = {}
-        for step in select_certain_steps(steps, observed):
-            if step.cluster not in self._pending and not self._ends.has_ended(step):
-                remaining.setdefault(step.cluster, []).append(str(step))
-        differs = "after all steps, the host still differs from the wanted state: "
-        return {cluster: differs + ", ".join(left) for cluster, left in remaining.items()}, observed
-
-
-def _make_call(calls: Sequence[CallContext]) -> CallContext | None:
-    """Return a context for the work that ``calls`` caused, or None if ``calls`` is empty.
-
-    The context has the distinct request IDs of the calls, at most `virtcloud.model.call_context.MAX_REQUESTS` of them.
-    The context has a trace only if there is a single call.
-    """
-    if not calls:
-        return None
-    trace = calls[0].traceparent if len(calls) == 1 else None
-    return CallContext(request_id=join_request_ids(calls), traceparent=trace)
+        certain = select_certain_steps(steps, observed)
+        return describe_remaining_steps(
+            step for step in certain if step.cluster not in self._pending and not self._ends.has_ended(step)
+        ), observed

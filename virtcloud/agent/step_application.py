@@ -111,12 +111,14 @@ class StepOutcomes:
 
     ``errors`` are the errors of failed steps. ``pending`` are the reasons of steps that could not be applied yet.
     ``held`` are the reasons of steps that wait until SBF requests them in a later document. ``refused`` are the IDs of
-    clusters with a step that the host refused.
+    clusters with a step that the host refused. ``unstarted`` are the IDs of clusters with a failed start of a guest.
+    Only starts of these clusters failed, because no guest is started after another error of its cluster.
     """
 
     errors: ClusterErrors = field(default_factory=dict)
     pending: ClusterErrors = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
+    unstarted: set[str] = field(default_factory=set)
     held: ClusterErrors = field(default_factory=dict)
 
     def record(self, outcomes: Iterable[tuple[Step, VirtcloudError | None]]) -> None:
@@ -133,9 +135,16 @@ class StepOutcomes:
                 failed.setdefault((step.cluster, str(error)), []).append(str(step))
                 if isinstance(error, Refused | Unsafe):
                     self.refused.add(step.cluster)
+                if isinstance(step, StartGuest):
+                    self.unstarted.add(step.cluster)
         for (cluster, text), steps in failed.items():
             earlier = f"{self.errors[cluster]}; " if cluster in self.errors else ""
             self.errors[cluster] = f"{earlier}could not {', '.join(steps)}: {text}"
+
+    def split_errors(self) -> tuple[ClusterErrors, ClusterErrors]:
+        """Return the errors of the clusters that are not in ``unstarted``, and of those that are."""
+        others = {cluster: text for cluster, text in self.errors.items() if cluster not in self.unstarted}
+        return others, {cluster: text for cluster, text in self.errors.items() if cluster in self.unstarted}
 
 
 class StepApplication:

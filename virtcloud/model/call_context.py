@@ -3,7 +3,7 @@
 The request ID is in all log lines about the call.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from pydantic import Field
 
@@ -45,6 +45,18 @@ def join_request_ids(calls: Iterable[CallContext]) -> str:
     """Return the distinct request IDs of the calls, at most ``MAX_REQUESTS``, separated by commas; ``""`` if none."""
     ids = dict.fromkeys(request for call in calls for request in call.request_id.split(","))
     return ",".join(list(ids)[:MAX_REQUESTS])
+
+
+def join_calls(calls: Sequence[CallContext]) -> CallContext | None:
+    """Return a context for the work that ``calls`` caused, or None if ``calls`` is empty.
+
+    The context has the distinct request IDs of the calls, at most ``MAX_REQUESTS`` of them. The context has a trace
+    only if there is a single call.
+    """
+    if not calls:
+        return None
+    trace = calls[0].traceparent if len(calls) == 1 else None
+    return CallContext(request_id=join_request_ids(calls), traceparent=trace)
 
 
 class TelemetryKeys(Document):

@@ -118,6 +118,25 @@ def test_a_guest_that_ends_in_its_first_second_is_named(world: World) -> None:
     assert {kind for kind, *_ in world.service.reports} == {"confirmed"}
 
 
+def test_a_guest_that_cannot_start_again_concerns_no_other_cluster(world: World) -> None:
+    """Root in a guest can change the guest's files so that no further start succeeds."""
+    world.end_guest()
+    world.host.refuses = {"a"}
+    world.reconcile()
+    world.service.want(*world.service.document.wanted.segments, world.make_segment("c", 102, ("g1",)))
+    assert world.reconcile() == {"a": "could not start g1: the kernel refused"}
+    assert world.service.reports == [("confirmed", 1), ("confirmed", 1), ("confirmed", 2)]
+
+
+def test_a_guest_that_starts_again_at_last_completes_its_cluster(world: World) -> None:
+    world.end_guest()
+    world.host.refuses = {"a"}
+    for _ in range(2):
+        world.reconcile()
+    world.host.refuses = set()
+    assert [list(world.reconcile()), list(world.reconcile(10))] == [["a"], []]
+
+
 def test_the_host_is_read_when_the_next_start_is_due(world: World) -> None:
     for _ in range(2):
         world.end_guest()

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 
+import pytest
 from fake_machine import FakeElementApi, FakeManagedHost
 
-from virtcloud.agent.observed_host import ObservedHost
-from virtcloud.agent.reconciler import HostReconciler
+from virtcloud.agent.observed_host import ObservedHost, ObservedSegment
+from virtcloud.agent.reconciler import HostReconciler, ReconcileTiming
 from virtcloud.agent.steps import Step
+from virtcloud.agent.supervision import StopSignal
 from virtcloud.model.errors import ServiceUnreachable
 from virtcloud.model.wanted import GuestWanted, Segment
 
@@ -110,6 +112,76 @@ def test_a_refused_guest_concerns_only_its_member(
     assert [str(step) for step in host.steps] == ["build VLAN 100 on eth0", "start g1", "start of-m2"]
     assert service.messages[-1] == "cluster key-m1: could not start of-m1: the kernel refused"
     assert service.refused[-1] == {"m1": "could not start of-m1: the kernel refused"}
+
+
+@pytest.fixture
+def two_clusters(service: FakeElementApi, host: FakeManagedHost, make_segment: Make) -> None:
+    """SBF wants the clusters a and b. After the segment of a is built, the host refuses further steps of a."""
+    service.want(make_segment("a", 100, ("g1",)), make_segment("b", 101, ("g1",)))
+    host.observed = ObservedHost((ObservedSegment("a", 100, "eth0"),))
+    host.refuses = {"a"}
+
+
+@pytest.mark.usefixtures("two_clusters")
+def test_a_refused_guest_delays_no_other_cluster(reconciler: HostReconciler, service: FakeElementApi) -> None:
+    reconciler.reconcile_once()
+    assert (service.reports, service.incomplete) == (
+        [("confirmed", 1)],
+        [{"a": "could not start g1: the kernel refused"}],
+    )
+
+
+@pytest.mark.usefixtures("two_clusters")
+def test_a_refused_guest_is_reported_once_as_refused(reconciler: HostReconciler, service: FakeElementApi) -> None:
+    for _ in range(6):
+        reconciler.reconcile_once()
+    assert service.reports == [("confirmed", 1), ("error", 1), ("confirmed", 1)]
+    assert service.refused == [{"a": "could not start g1: the kernel refused"}]
+
+
+@pytest.mark.usefixtures("two_clusters")
+def test_a_refused_guest_is_started_with_growing_pauses(reconciler: HostReconciler, service: FakeElementApi) -> None:
+    polled = []
+    for _ in range(6):
+        reconciler.reconcile_once()
+        polled.append(sum(wait for _, wait in service.polls))
+        service.polls.clear()
+    assert polled == [30, 0.5, 1.0, 2.0, 4.0, 4.0]
+
+
+@pytest.mark.usefixtures("two_clusters")
+def test_a_refused_guest_is_no_drift_for_a_restarted_agent(
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, stop: StopSignal
+) -> None:
+    reconciler.reconcile_once()
+    HostReconciler("h1", service, host, stop, ReconcileTiming()).reconcile_once()
+    assert [kind for kind, _ in service.reports] == ["confirmed", "confirmed"]
+
+
+@pytest.mark.usefixtures("two_clusters")
+def test_a_refused_guest_and_a_failed_removal_delay_no_other_cluster(
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost
+) -> None:
+    host.observed = ObservedHost((*host.observed.segments, ObservedSegment("gone", 102, "eth0")))
+    host.refuses = {"a", "gone"}
+    reconciler.reconcile_once()
+    assert service.reports == [("confirmed", 1)]
+    assert [list(service.incomplete[0]), list(service.remaining[0])] == [["a"], ["gone"]]
+
+
+@pytest.mark.usefixtures("two_clusters")
+def test_a_refused_guest_beside_a_failed_build_is_not_confirmed(
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost
+) -> None:
+    host.refuses = {"a", "b"}
+    reconciler.reconcile_once()
+    assert service.reports == [("error", 1)]
+    assert service.errors_by_cluster == [
+        {
+            "a": "could not start g1: the kernel refused",
+            "b": "could not build VLAN 101 on eth0: the kernel refused",
+        }
+    ]
 
 
 def test_a_refused_segment_starts_no_members_guest(
