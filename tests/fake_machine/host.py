@@ -114,7 +114,8 @@ class FakeHypervisor:
     """Domains in memory.
 
     Domains in ``stubborn`` ignore all requests to shut down. Domains in ``with_systemd`` obey only requests to systemd,
-    and all other domains ignore requests to systemd. Domains in ``immortal`` cannot be destroyed. If ``error`` is set,
+    and all other domains ignore requests to systemd. Domains in ``immortal`` cannot be destroyed. Domains in
+    ``without_eth0`` are containers whose interface has another name. If ``error`` is set,
     every call except `is_xen` raises this error.
     """
 
@@ -125,6 +126,7 @@ class FakeHypervisor:
         self.stubborn: set[str] = set()
         self.with_systemd: set[str] = set()
         self.mtus: dict[str, int] = {}
+        self.without_eth0: set[str] = set()
         self.immortal: set[str] = set()
         self.error: Exception | None = None
         self.kvm = False
@@ -152,6 +154,8 @@ class FakeHypervisor:
 
     def set_mtu(self, name: str, mtu: int) -> None:
         self._raise_error()
+        if name in self.without_eth0:
+            raise Refused(f"cannot set MTU {mtu} of eth0 in container {name}: No such device")
         self.mtus[name] = mtu
 
     def shut_down(self, name: str, *, systemd: bool = False) -> None:

@@ -267,7 +267,7 @@ class LocalHost:
     def _build(self, segment: Segment, faults: tuple[str, ...]) -> None:
         self._segments.ensure_segment(segment, self._recent_interfaces(segment))
         if faults:  # guests may be running
-            # the ports are last: a port with the correct MTU shows that its guest has this MTU too
+            # the ports are last: a port with the correct MTU shows that its guest has, or refused, this MTU too
             self._guests.ensure_mtu(segment)
             self._segments.ensure_guest_mtus(segment, segment.guests)
 

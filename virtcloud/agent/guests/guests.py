@@ -125,7 +125,7 @@ class LocalGuests:
         return self._kills.find_cause(names.domain_name(cluster, guest), within_s) if self._kills else EndCause.UNKNOWN
 
     def ensure_mtu(self, segment: Segment) -> None:
-        """Set the MTU of all running guests of the segment.
+        """Set the MTU of all running guests of the segment. Errors of single guests are only logged.
 
         Raise Unreachable if the segment has guests and a hypervisor does not answer.
         """

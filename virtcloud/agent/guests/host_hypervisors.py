@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
+from virtcloud.agent import log
 from virtcloud.agent.guests.domains import GuestDomain, HypervisorApi
 from virtcloud.agent.guests.images import GuestImage
 from virtcloud.agent.network import names
@@ -85,9 +86,17 @@ class HostHypervisors:
 
 
 def set_mtu(hypervisor: HypervisorApi, domain: str, segment: Segment) -> None:
-    """Set the MTU of a running guest to the cluster's MTU, if the cluster has an MTU."""
-    if segment.mtu is not None:
+    """Set the MTU of a running guest to the cluster's MTU, if the cluster has an MTU.
+
+    If the MTU cannot be set, only log the error: a container can end at once, and root in a container can rename or
+    delete its interface. Raise Unreachable if the hypervisor does not answer.
+    """
+    if segment.mtu is None:
+        return
+    try:
         hypervisor.set_mtu(domain, segment.mtu)
+    except Refused as error:
+        log.warning("mtu_not_set", domain=domain, error=error)
 
 
 def _disown_copy(domain: GuestDomain) -> GuestDomain:

@@ -272,6 +272,47 @@ def test_a_guest_and_its_port_have_the_clusters_mtu(
     assert hypervisor.mtus == {"vc-a-g1": 1450}
 
 
+def with_ports(kernel: FakeKernel, segment: Segment) -> list[str]:
+    """Create the ports of a segment's guests, and return the names of these ports."""
+    ports = [names.guest_port_name(segment.id, guest.name, segment.vlan) for guest in segment.guests]
+    for port in ports:
+        kernel.put(name=port, kind="veth")
+    return ports
+
+
+def test_a_container_that_refuses_its_mtu_is_started(
+    guests: LocalGuests,
+    kernel: FakeKernel,
+    hypervisor: FakeHypervisor,
+    make_segment: Make,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The first program of a container can end at once. Then the container has no interface."""
+    segment = make_segment("a", 100, ("g1",)).model_copy(update={"mtu": 1450})
+    host = LocalHost(SegmentInterfaces(kernel, FakeUplinkRecords()), guests)
+    host.apply(BuildSegment(segment))
+    (port,) = with_ports(kernel, segment)
+    hypervisor.without_eth0 = {"vc-a-g1"}
+    host.apply(StartGuest(segment, segment.guests[0]))
+    assert kernel.interface(port).mtu == 1450
+    assert "mtu_not_set domain=vc-a-g1 error=" in caplog.text
+
+
+def test_a_container_that_refuses_its_mtu_delays_no_other(
+    guests: LocalGuests, kernel: FakeKernel, hypervisor: FakeHypervisor, make_segment: Make
+) -> None:
+    """Root in a container can rename or delete its interface, and reboot the container."""
+    segment = make_segment("a", 100, ("g1", "g2")).model_copy(update={"mtu": 1450})
+    host = LocalHost(SegmentInterfaces(kernel, FakeUplinkRecords()), guests)
+    host.apply(BuildSegment(segment))
+    for guest in segment.guests:
+        host.apply(StartGuest(segment, guest))
+    ports = with_ports(kernel, segment)
+    hypervisor.mtus, hypervisor.without_eth0 = {}, {"vc-a-g1"}
+    host.apply(BuildSegment(segment, ("the guests' ports have MTU 1500, expected 1450",)))
+    assert (hypervisor.mtus, [kernel.interface(port).mtu for port in ports]) == ({"vc-a-g2": 1450}, [1450, 1450])
+
+
 def test_a_container_reads_peers_in_a_read_only_folder(
     guests: LocalGuests, hypervisor: FakeHypervisor, images: Path
 ) -> None:
