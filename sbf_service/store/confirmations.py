@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import bindparam, select, union, update
 
 from sbf_service.domain.dry_run import plan_segments
 from sbf_service.domain.error_report import format_cluster_errors
@@ -35,11 +35,13 @@ from virtcloud.model.values import ClusterKey, Name
 
 MAX_ERROR_CHARACTERS = 2000
 
-_READ_BLOCKED = (
-    select(PlacementRow.cluster_id)
-    .where(PlacementRow.element == bindparam("element"), PlacementRow.blocked)
-    .order_by(PlacementRow.cluster_id)
-)
+_IS_BLOCKED_ON = (PlacementRow.element == bindparam("element"), PlacementRow.blocked)
+_READ_BLOCKED = union(
+    select(PlacementRow.cluster_id).where(*_IS_BLOCKED_ON),
+    select(ClusterRow.network)
+    .join(PlacementRow, PlacementRow.cluster_id == ClusterRow.id)
+    .where(*_IS_BLOCKED_ON, PlacementRow.removed_revision.is_not(None), ClusterRow.network.is_not(None)),
+).order_by("cluster_id")
 _READ_UNSETTLED = (
     select(
         PlacementRow.cluster_id,
@@ -213,7 +215,11 @@ def reset_confirmation(unit: Unit, name: str, why: str, drain_deadline: timedelt
 
 
 def read_blocked_clusters(unit: Unit, name: str) -> tuple[str, ...]:
-    """Return the IDs of the clusters that an element confirmed neither as set up nor as removed, sorted."""
+    """Return the IDs of the clusters that an element confirmed neither as set up nor as removed, sorted.
+
+    If such a cluster joined a network, and the element must remove it, also return the network's ID: an agent that has
+    no other cluster of the network removes the network.
+    """
     return tuple(unit.connection.execute(_READ_BLOCKED, {"element": name}).scalars())
 
 

@@ -138,8 +138,8 @@ class WantedDocument(Document):
     confirmed_revision: int
     """The latest revision that the element confirmed."""
     incomplete: tuple[str, ...] = ()
-    """Ids of clusters that, at the latest confirmation, still waited (for example for an image) or could not be
-    removed.
+    """Ids of clusters that, at the latest confirmation, were not set up completely (for example because they waited for
+    an image) or could not be removed. For a cluster that could not be removed, also the ID of its network.
     """
     wanted: HostWanted
     """The wanted state of the element."""

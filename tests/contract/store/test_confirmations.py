@@ -28,6 +28,31 @@ def test_a_report_may_exceed_the_number_of_statement_parameters(world: World) ->
         assert read_blocked_clusters(unit, "brno-h1") == (demo,)
 
 
+def test_the_network_of_a_member_that_was_not_removed_is_blocked(world: World) -> None:
+    """An agent that has only this member of the network reports the failed removal under the network's ID."""
+    world.put("net", spec("brno-h2"))
+    world.put("member", spec(hosts=["brno-h1"], joins="net"))
+    world.settle()
+    net, member = world.view("net").id, world.view("member").id
+    world.dead_hosts = {"brno-h1"}
+    world.delete("member")
+    with world.store.change() as unit:
+        revision = require_element(unit, "brno-h1").wanted_revision
+        errors = ElementClusterErrors("", remaining=frozenset({net}))
+        confirm_revision(unit, "brno-h1", revision, timedelta(seconds=60), None, errors)
+    with world.store.read() as unit:
+        assert read_blocked_clusters(unit, "brno-h1") == tuple(sorted([net, member]))
+
+
+def test_the_network_of_a_member_that_waits_is_not_blocked(world: World) -> None:
+    world.put("net", spec("brno-h2"))
+    world.put("member", spec(hosts=["brno-h1"], joins="net"))
+    member = world.view("member").id
+    confirm(world, {member: "fetches the image (10%)"})
+    with world.store.read() as unit:
+        assert read_blocked_clusters(unit, "brno-h1") == (member,)
+
+
 def test_a_clusters_version_increases_if_only_its_own_error_changes(world: World) -> None:
     world.put("demo", spec("brno-h1"))
     demo = world.view("demo").id
