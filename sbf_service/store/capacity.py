@@ -8,7 +8,13 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
-from sbf_service.domain.admission import allows_open_filters, find_host_fault
+from sbf_service.domain.admission import (
+    DEFAULT_LIMITS,
+    RequestLimits,
+    allows_open_filters,
+    check_request_limits,
+    find_host_fault,
+)
 from sbf_service.domain.network_conflicts import check_paths_unchanged, check_sites_attached, find_access_ports
 from sbf_service.domain.paths import LiveCluster, choose_transport, find_path_ports, list_elements
 from sbf_service.domain.placement import (
@@ -64,23 +70,27 @@ def make_capacity(row: ElementRow) -> HostCapacity | None:
 def place_spread(
     unit: Unit,
     spec: ClusterSpec,
-    spread: GuestSpread,
     origin: ClusterOrigin,
     overcommit: Overcommit = DEFAULT_OVERCOMMIT,
+    limits: RequestLimits = DEFAULT_LIMITS,
 ) -> ClusterSpec:
-    """Return the spec with the guests of ``spread``, each with a chosen host.
+    """Return the spec with the guests of its spread, each with a chosen host; without a spread, the same spec.
 
     Call this function in the transaction that inserts the cluster: other creations wait for this transaction, so the
     free capacity does not change (decision 10). Raise NoCapacity if the hosts have too little free capacity. Raise
-    NotFound for an unknown site. Raise Conflict if no transport connects the chosen sites. If the spec joins the
-    network of another cluster, raise the errors of :func:`find_joinable_network`.
+    NotFound for an unknown site. Raise Conflict if no transport connects the chosen sites. Raise BeyondLimit if the
+    chosen hosts exceed ``limits``. If the spec joins the network of another cluster, raise the errors of
+    :func:`find_joinable_network`.
     """
+    if (spread := spec.spread) is None:
+        return spec
     topology = read_topology(unit)
     sites = [topology.site(name) for name in spread.sites] or list(topology.sites)
     network = None if spec.joins is None else make_live_clusters(unit, [find_joinable_network(unit, spec)])[0]
     hosts = _HostReader(unit, topology, spec, spread, origin, overcommit, network)
     guests = place_guests(spread, list(hosts.read(sites)))
     placed = spec.model_copy(update={"guests": (*spec.guests, *guests), "spread": None})
+    check_request_limits(limits, placed)
     try:
         choose_transport(topology, placed.all_hosts, placed.sites)
     except Conflict as error:

@@ -12,7 +12,7 @@ from functools import partial
 
 from sqlalchemy import insert
 
-from sbf_service.domain.admission import find_origin
+from sbf_service.domain.admission import DEFAULT_LIMITS, RequestLimits, find_origin
 from sbf_service.domain.idempotency import AttemptBlocked, CreateAttempt, NoChange, resolve_request
 from sbf_service.domain.lifecycle import describe_unconfirmed
 from sbf_service.domain.paths import LiveCluster, choose_transport, find_elements, find_sites
@@ -78,6 +78,7 @@ class PutRequest:
     sees: CanSeeOwner = can_see_none
     starter: str | None = None
     overcommit: Overcommit = DEFAULT_OVERCOMMIT
+    limits: RequestLimits = DEFAULT_LIMITS
 
 
 def put_cluster(  # noqa: PLR0913 - the request, its caller and the caller's limits
@@ -91,6 +92,7 @@ def put_cluster(  # noqa: PLR0913 - the request, its caller and the caller's lim
     sees: CanSeeOwner = can_see_none,
     starter: str | None = None,
     overcommit: Overcommit = DEFAULT_OVERCOMMIT,
+    limits: RequestLimits = DEFAULT_LIMITS,
 ) -> PutResult:
     """Create a cluster, or return the existing cluster of this key and attempt. Idempotent.
 
@@ -99,13 +101,13 @@ def put_cluster(  # noqa: PLR0913 - the request, its caller and the caller's lim
     the network, or if ``starter`` requests a spread. Raise Conflict if another cluster uses the key, the name, the VLAN
     ID or an access port. Also raise Conflict if the topology does not connect the sites. Raise NoVlanFree if no VLAN ID
     or no service ID is free. Raise NoGateway if SBF finds no suitable gateway for a cluster that needs one. Raise
-    NoCapacity if the hosts have too little free capacity. Raise JobUnproven until the batch server has confirmed the
-    job.
+    NoCapacity if the hosts have too little free capacity. Raise BeyondLimit if SBF chose more hosts than ``limits``
+    permit. Raise JobUnproven until the batch server has confirmed the job.
 
     A request with a higher attempt number first drains the earlier cluster. Raise AttemptWaits until the earlier
     cluster has ended.
     """
-    put = PutRequest(key, request, reserved, quota, sees, starter, overcommit)
+    put = PutRequest(key, request, reserved, quota, sees, starter, overcommit, limits)
     scope = None if _needs_everything(put) else partial(_find_scope, put=put)
     result = store.group_commit(lambda unit: _put(replace(unit, who=who), store.new_id(), put), scope)
     if isinstance(result, AttemptWaits | JobUnproven | Forbidden):
@@ -162,7 +164,7 @@ def _put(unit: Unit, new_id: str, put: PutRequest) -> PutResult | AttemptWaits |
             return unproven
     if isinstance(decision, CreateAttempt):
         origin = find_origin(spec.owner, unit.who)
-        placed = spec if spec.spread is None else place_spread(unit, spec, spec.spread, origin, put.overcommit)
+        placed = place_spread(unit, spec, origin, put.overcommit, put.limits)
         check_new_cluster(unit, put.quota, placed)
         new = NewCluster(new_id, key, decision.attempt, placed, put.sees, row, requested=spec)
         return PutResult(_create(unit, new, put.reserved), created=True)

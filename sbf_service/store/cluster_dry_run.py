@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import or_, select
 
-from sbf_service.domain.admission import find_origin
+from sbf_service.domain.admission import DEFAULT_LIMITS, RequestLimits, find_origin
 from sbf_service.domain.dry_run import compute_edge_change, compute_switch_change, plan_segments
 from sbf_service.domain.idempotency import AttemptBlocked, CreateAttempt, resolve_request
 from sbf_service.domain.paths import LiveCluster, find_elements
@@ -120,6 +120,7 @@ def dry_run_cluster(  # noqa: PLR0913 - the parameters of put_cluster
     sees: CanSeeOwner = can_see_none,
     whole: bool = True,
     overcommit: Overcommit = DEFAULT_OVERCOMMIT,
+    limits: RequestLimits = DEFAULT_LIMITS,
 ) -> ClusterDryRun:
     """Return the effect that :func:`put_cluster` would have now. Raise the errors of :func:`put_cluster`.
 
@@ -134,7 +135,7 @@ def dry_run_cluster(  # noqa: PLR0913 - the parameters of put_cluster
         raise AttemptWaits(decision.message)
     if isinstance(decision, CreateAttempt) or row is None:
         spec, origin = request.spec, find_origin(request.spec.owner, unit.who)
-        placed = spec if spec.spread is None else place_spread(unit, spec, spec.spread, origin, overcommit)
+        placed = place_spread(unit, spec, origin, overcommit, limits)
         check_new_cluster(unit, quota, placed)
         attempt = decision.attempt if isinstance(decision, CreateAttempt) else 0
         new = NewCluster(NO_ID, key, attempt, placed, sees)

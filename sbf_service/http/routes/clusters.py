@@ -117,6 +117,7 @@ def _create(service: SbfService, key: ClusterKey, request: ClusterRequest, calle
         sees=caller.may_read_clusters_of,
         starter=find_job_starter(caller),
         overcommit=service.settings.placement,
+        limits=service.settings.limits,
     )
     return _respond(HTTPStatus.CREATED if result.created else HTTPStatus.OK, result.view)
 
@@ -134,6 +135,7 @@ def _dry_run(service: SbfService, key: ClusterKey, request: ClusterRequest, call
             sees=caller.may_read_clusters_of,
             whole=caller.is_unrestricted(Action.READ_CLUSTER),
             overcommit=service.settings.placement,
+            limits=service.settings.limits,
         )
         return _respond(HTTPStatus.OK, result)
 

@@ -6,6 +6,8 @@ import pytest
 from sbf_fakes.http_calls import ask, problem
 from sbf_fakes.world import World, spec
 
+from sbf_service.bootstrap import SbfService
+from sbf_service.domain.admission import RequestLimits
 from sbf_service.domain.placement import Overcommit
 from sbf_service.store.capacity import record_capacity
 from sbf_service.store.cluster_creation import put_cluster
@@ -238,6 +240,16 @@ def test_placed_guests_count_for_quotas_and_limits(hosts: World) -> None:
         hosts.put("more", spread(1))
     status, slug, _ = problem(ask(hosts, "PUT", "/v1/clusters/x", {"spec": spread(5000).model_dump(mode="json")}))
     assert (status, slug) == (422, BeyondLimit.slug)
+
+
+@pytest.mark.parametrize("path", ["/v1/clusters/demo", "/v1/clusters/demo?dry_run=true"])
+def test_chosen_hosts_count_for_the_limit_of_hosts(hosts: World, path: str) -> None:
+    settings = hosts.service.settings.model_copy(update={"limits": RequestLimits(hosts=1)})
+    hosts.service = SbfService(**(vars(hosts.service) | {"settings": settings}))
+    answer = ask(hosts, "PUT", path, {"spec": spread(2, "brno").model_dump(mode="json")})
+    expected = "spec.hosts: expected at most 1, got 2; the limit is 'limits.hosts' in the settings of this SBF"
+    assert problem(answer) == (422, BeyondLimit.slug, expected)
+    assert hosts.put("small", spread(1)).created
 
 
 def test_an_unknown_site_is_not_found(hosts: World) -> None:
