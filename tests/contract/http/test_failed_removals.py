@@ -1,4 +1,4 @@
-"""Tests of confirmations by a host that could not remove a cluster."""
+"""Tests of confirmations by a host that could not remove a cluster, or could not start a cluster's guest."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -96,6 +96,23 @@ def test_a_cluster_that_ended_while_it_waited_is_removed(world: World) -> None:
     world.delete("old")
     confirm(world)
     assert world.view("old").state is ClusterState.RELEASED
+
+
+def test_a_refused_cluster_fails_and_delays_no_other(world: World) -> None:
+    """After three refusals to start a guest, the agent reports the refusal, and then confirms the same revision."""
+    world.put("new", spec("brno-h1", owner="bob"))
+    new, refusal = world.view("new").id, "could not start g1: the image is malformed"
+    confirm(world, incomplete={new: refusal})
+    before = world.view("new").state
+    revision = ask(world, "GET", "/v1/elements/brno-h1").json()["wanted_revision"]
+    report = {"revision": revision, "message": refusal, "refused": {new: refusal}, "clusters": {new: refusal}}
+    assert ask(world, "POST", "/v1/elements/brno-h1/trouble", report).status_code == 204
+    confirmation = {"revision": revision, "incomplete": {new: refusal}}
+    assert ask(world, "POST", "/v1/elements/brno-h1/confirmed", confirmation).status_code == 204
+    refused = world.view("new").state
+    confirm(world)
+    states = [before, refused, world.view("new").state, world.view("old").state]
+    assert states == ["configuring", "failing", "failed", "active"]
 
 
 def test_an_unknown_remaining_cluster_is_shown_by_its_id(world: World) -> None:
