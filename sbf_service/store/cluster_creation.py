@@ -38,7 +38,7 @@ from sbf_service.store.network_routers import start_router
 from sbf_service.store.quotas import NO_LIMITS, check_new_cluster, find_limits
 from sbf_service.store.revisions import NewRevision, increment_revisions
 from sbf_service.store.service_ids import claim_service_id
-from sbf_service.store.service_nodes import address_service_node
+from sbf_service.store.service_nodes import start_services
 from sbf_service.store.tables import Base
 from sbf_service.store.transitions import drain_cluster, state_topic
 from sbf_service.store.transport_vlans import set_transport
@@ -190,7 +190,7 @@ def _create(unit: Unit, new: NewCluster, reserved: ReservedVlans) -> ClusterView
     if planned.cluster.gateways:
         insert_gateways(unit, new.id, planned.cluster.gateways)
     if new.spec.services:
-        address_service_node(unit, topology, row, planned.cluster)
+        start_services(unit, topology, row, planned.cluster)
     others = _find_changed_hosts(unit, planned)
     if planned.joined is None:
         _claim(unit, new.id, planned.ids, planned.ids.vlans)

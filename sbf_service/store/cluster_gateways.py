@@ -16,6 +16,7 @@ from sbf_service.store.gateway_tables import (
     NetworkRouterRow,
     OutsideUseRow,
     PublicationRow,
+    ServiceNodeRow,
     TrafficRow,
 )
 from sbf_service.store.tables import Base, ElementRow
@@ -58,6 +59,7 @@ _DELETE_INVITATIONS = delete(VpnInvitationRow).where(VpnInvitationRow.cluster_id
 _DELETE_GATEWAYS = delete(ClusterGatewayRow).where(ClusterGatewayRow.cluster_id == bindparam("ended"))
 _DELETE_INTERFACES = delete(GatewayAddressRow).where(GatewayAddressRow.network_id == bindparam("ended"))
 _DELETE_ROUTER = delete(NetworkRouterRow).where(NetworkRouterRow.network_id == bindparam("ended"))
+_DELETE_SERVICE_NODE = delete(ServiceNodeRow).where(ServiceNodeRow.network_id == bindparam("ended"))
 _DELETE_USES = delete(OutsideUseRow).where(OutsideUseRow.network_id == bindparam("ended"))
 _DELETE_TRAFFIC = delete(TrafficRow).where(TrafficRow.network_id == bindparam("ended"))
 _DELETE_PUBLICATIONS = (
@@ -112,13 +114,14 @@ def end_publications_of(unit: Unit, cluster_id: str) -> frozenset[str]:
 def delete_vpn_access(unit: Unit, cluster_id: str) -> None:
     """Delete an ended cluster's VPN invitations and VPN connections. Idempotent.
 
-    If the cluster created a network, also delete the network's gateway addresses, router, traffic counters, and uses of
-    outside destinations.
+    If the cluster created a network, also delete the network's gateway addresses, router, service node, traffic
+    counters, and uses of outside destinations.
     """
     for statement in (_DELETE_INVITATIONS, _DELETE_INTERFACES, _DELETE_ROUTER, _DELETE_USES, _DELETE_TRAFFIC):
         unit.connection.execute(statement, {"ended": cluster_id})
     if _has_gateways(unit, cluster_id):
         unit.connection.execute(_DELETE_CONNECTIONS, {"ended": cluster_id})
+        unit.connection.execute(_DELETE_SERVICE_NODE, {"ended": cluster_id})
 
 
 def delete_gateways(unit: Unit, cluster_id: str) -> None:

@@ -33,6 +33,20 @@ class NetworkRouterRow(Base):
     gateway: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("elements.name"), index=True)
 
 
+class ServiceNodeRow(Base):
+    """The service node of a network: the gateway that offers the network's services, such as NFS.
+
+    If another gateway can offer the services too, the service node stays the same. If the service node can no longer
+    offer the services, SBF chooses another gateway. SBF deletes the row when the network has ended. A network that an
+    older version of SBF created has no row until the topology changes at a site of the network.
+    """
+
+    __tablename__ = "service_nodes"
+
+    network_id: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("clusters.id"), primary_key=True)
+    gateway: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("elements.name"))
+
+
 class OutsideUseRow(Base):
     """A network's use of an outside destination through a gateway. SBF deletes the row when the network has ended.
 

@@ -1,17 +1,15 @@
 """The placements of clusters after a new topology or a change of gateways."""
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Sequence
 
 from sqlalchemy import select
 
 from sbf_service.domain.paths import LiveCluster
-from sbf_service.domain.service_nodes import find_service_node
 from sbf_service.domain.topology_change import TopologyChange
 from sbf_service.domain.topology_effects import TopologyEffects
-from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
-from sbf_service.store.gateway_addresses import assign_possible_addresses
-from sbf_service.store.guest_seeds import find_network_hosts
+from sbf_service.store.cluster_tables import PlacementRow
 from sbf_service.store.revisions import increment_revisions
+from sbf_service.store.service_nodes import move_services
 from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.values import Name
@@ -24,7 +22,7 @@ def update_placements(unit: Unit, effects: TopologyEffects, live: Sequence[LiveC
     later revision than its start, even if the element's wanted state stays the same.
     """
     effects.update(live)
-    moved = _move_services(unit, effects.change, live)
+    moved = move_services(unit, effects.change, live)
     changed = (effects.changed or set()) | effects.list_left_elements()
     increment_revisions(unit, changed | _find_other_destinations(effects.change) | moved)
     unit.session.flush()
@@ -38,23 +36,6 @@ def _find_other_destinations(change: TopologyChange) -> set[Name]:
     before, after = change.former, change.topology
     both = before.gateways.keys() & after.gateways.keys() & change.elements
     return {name for name in both if before.site_of[name].destinations != after.site_of[name].destinations}
-
-
-def _move_services(unit: Unit, change: TopologyChange, live: Iterable[LiveCluster]) -> set[str]:
-    """Assign addresses to the new service node of each network whose service node changes.
-
-    Return the hosts of these networks, because their wanted documents change.
-    """
-    found: set[str] = set()
-    for cluster in live:
-        if cluster.joined is None and cluster.spec.services:
-            before, after = (find_service_node(one, cluster.gateways) for one in (change.former, change.topology))
-            if before == after:
-                continue
-            if after is not None:
-                assign_possible_addresses(unit, unit.session.get_one(ClusterRow, cluster.id), after)
-            found |= find_network_hosts(unit, cluster.id)
-    return found
 
 
 def update_cluster_placements(

@@ -1,17 +1,24 @@
 """Tests of service nodes: gateways that offer a service, here a file server, in the networks of clusters."""
 
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
 from sbf_fakes.http_calls import ask, problem
 from sbf_fakes.vpn_world import furnish, gateway, topology_with_gateways
 from sbf_fakes.world import World, make_world, spec
+from sqlalchemy import delete, select
 
+from sbf_service.store.cluster_queries import find_clusters
+from sbf_service.store.cluster_tables import ClusterRow
+from sbf_service.store.gateway_addresses import ensure_gateway_addresses
+from sbf_service.store.gateway_tables import ServiceNodeRow
 from virtcloud.model.access import Role
 from virtcloud.model.errors import BadInput, NoGateway, NotFound
 from virtcloud.model.nfs import NFS, NfsListener
+from virtcloud.model.topology import Topology
+from virtcloud.model.values import Name
 from virtcloud.model.views import ClusterView
 from virtcloud.model.wanted import Segment
 
@@ -176,3 +183,81 @@ def test_a_moved_file_server_has_addresses(world: World) -> None:
         assert segment(world, "brno-h1").services["nfs"] == served.gateway_addresses
     finally:
         world.put_topology(former)
+
+
+def both(**changes: object) -> Topology:
+    """Return a topology in which both gateways of Brno have file servers."""
+    return topology_with_gateways(brno=(gateway("brno-gw", nfs=FILES), gateway("brno-files", nfs=FILES, **changes)))
+
+
+@contextmanager
+def kept_topology(world: World) -> Iterator[None]:
+    former = world.topology()
+    try:
+        yield
+    finally:
+        world.put_topology(former)
+
+
+def servers(world: World) -> list[str]:
+    return [name for name in ("brno-gw", "brno-files") if segment(world, name).nfs is not None]
+
+
+def test_a_second_file_server_takes_over_no_network(world: World) -> None:
+    put(world, vpn=True)
+    before, revision = segment(world, "brno-h1").services, world.element("brno-h1").wanted_revision
+    with kept_topology(world):
+        world.put_topology(both())
+        assert servers(world) == ["brno-files"]
+        assert (segment(world, "brno-h1").services, world.element("brno-h1").wanted_revision) == (before, revision)
+        view = ClusterView.model_validate(ask(world, "GET", "/v1/clusters/demo").json())
+        assert {mount.gateway for mount in view.mounts} == {"brno-files"}
+
+
+def test_an_upgrade_keeps_the_service_nodes_of_networks(world: World) -> None:
+    """Older versions of SBF did not record service nodes."""
+    put(world, vpn=True)
+    with world.store.change() as unit:
+        unit.connection.execute(delete(ServiceNodeRow))
+    with kept_topology(world):
+        world.put_topology(both())
+        world.put_topology(both(vpn={"address": "192.0.2.1"}))
+        assert servers(world) == ["brno-files"]
+
+
+def test_a_file_server_that_returns_takes_over_no_network(world: World) -> None:
+    put(world, vpn=True)
+    with kept_topology(world):
+        world.put_topology(topology_with_gateways(brno=(gateway("brno-gw", nfs=FILES), gateway("brno-files"))))
+        world.put_topology(both())
+        assert servers(world) == ["brno-gw"]
+
+
+def test_the_only_file_server_serves_its_networks_again_when_it_returns(world: World) -> None:
+    put(world, vpn=True)
+    with kept_topology(world):
+        world.put_topology(topology_with_gateways(brno=(gateway("brno-gw"), gateway("brno-files"))))
+        assert servers(world) == []
+        world.put_topology(both())
+        assert servers(world) == ["brno-files"]
+
+
+def test_a_new_service_node_gets_a_revision(world: World) -> None:
+    """The topology does not change this gateway, and it already has addresses in the network."""
+    put(world, vpn=True)
+    with kept_topology(world):
+        world.put_topology(both())
+        with world.store.change() as unit:
+            ensure_gateway_addresses(unit, find_clusters(unit, ClusterRow.key == "demo")[-1], Name("brno-gw"))
+        revision = world.element("brno-gw").wanted_revision
+        world.put_topology(topology_with_gateways(brno=(gateway("brno-gw", nfs=FILES), gateway("brno-files"))))
+        assert servers(world) == ["brno-gw"]
+        assert world.element("brno-gw").wanted_revision > revision
+
+
+def test_an_ended_network_has_no_service_node(world: World) -> None:
+    put(world)
+    world.delete("demo")
+    world.settle()
+    with world.store.read() as unit:
+        assert unit.session.scalars(select(ServiceNodeRow)).all() == []
