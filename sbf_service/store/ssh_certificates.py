@@ -13,7 +13,7 @@ from sbf_service.store.cluster_gateways import find_alive_gateways, read_cluster
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.clusters import read_peers, require_cluster
 from sbf_service.store.current_topology import read_topology
-from sbf_service.store.gateway_addresses import ensure_gateway_addresses
+from sbf_service.store.gateway_addresses import assign_possible_addresses, ensure_gateway_addresses
 from sbf_service.store.live_clusters import read_networks
 from sbf_service.store.ssh_revocations import record_certificate
 from sbf_service.store.ssh_tables import SshCertificateRow
@@ -25,7 +25,7 @@ from sbf_service.store.vpn_users import is_invited
 from virtcloud.model.errors import Conflict, Forbidden
 from virtcloud.model.ssh_access import SshAccessView, SshCertificateView, SshGatewayView
 from virtcloud.model.ssh_keys import KeyFingerprint
-from virtcloud.model.values import ClusterKey, UserName, format_utc
+from virtcloud.model.values import ClusterKey, Name, UserName, format_utc
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def create_certificate(
 
     Raise NotFound for an unknown cluster. Raise Forbidden unless the user owns the cluster or is invited. Raise
     Conflict if the cluster is ending or has ended. Raise NoGateway if no gateway of the cluster offers SSH. Raise
-    NoAddressFree if a gateway gets no address in the network.
+    NoAddressFree if no gateway gets an address in the network.
     """
     row = require_live_cluster(unit, key, cluster_id)
     if user.name != row.owner and not is_invited(unit, row, user.name):
@@ -57,8 +57,7 @@ def create_certificate(
     ends = min(row.lease_ends, network.lease_ends, unit.now + timedelta(minutes=limits.certificate_minutes))
     if ends <= unit.now + SHORTEST_VALIDITY:
         raise Conflict(f"cluster {key}: its lease ended at {format_utc(ends)}: create a new cluster")
-    for gateway in connect_gateways(unit, row, SSH_SERVER):
-        ensure_gateway_addresses(unit, network, gateway)
+    unaddressed = _assign_addresses(unit, network, connect_gateways(unit, row, SSH_SERVER))
     recorded = SshCertificateRow(
         serial=user.serial,
         cluster_id=row.id,
@@ -75,7 +74,19 @@ def create_certificate(
         cluster_id=row.id,
     )
     stated = SshCertificate(row.id, user.name, user.serial, unit.now, ends)
-    return _make_certificate_view(unit, _make_view(unit, row), user, stated)
+    return _make_certificate_view(unit, _make_view(unit, row, unaddressed), user, stated)
+
+
+def _assign_addresses(unit: Unit, network: ClusterRow, gateways: tuple[Name, ...]) -> frozenset[Name]:
+    """Assign addresses in a network to gateways. Return the gateways that get none, although another gateway does.
+
+    Raise NoAddressFree if no gateway gets an address. In a network without subnets, return an empty set.
+    """
+    unaddressed = frozenset(name for name in gateways if not assign_possible_addresses(unit, network, name))
+    if unaddressed.issuperset(gateways):
+        ensure_gateway_addresses(unit, network, gateways[0])
+        return frozenset()
+    return unaddressed
 
 
 def _make_certificate_view(
@@ -105,21 +116,24 @@ def read_ssh_access(unit: Unit, key: str, user: str, cluster_id: str | None = No
     return view if may_connect else view.model_copy(update={"gateways": ()})
 
 
-def _make_view(unit: Unit, row: ClusterRow) -> SshAccessView:
+def _make_view(unit: Unit, row: ClusterRow, unaddressed: frozenset[Name] = frozenset()) -> SshAccessView:
     network = read_networks(unit, [row])[row.network or row.id]
     return SshAccessView(
         cluster=ClusterKey(row.key),
         cluster_id=row.id,
-        gateways=_list_gateways(unit, row),
+        gateways=_list_gateways(unit, row, unaddressed),
         pending=list_pending_elements(unit, row),
         lease_ends=min(row.lease_ends, network.lease_ends),
     )
 
 
-def _list_gateways(unit: Unit, row: ClusterRow) -> tuple[SshGatewayView, ...]:
-    """Return the cluster's gateways that offer SSH. Gateways with stale agents come last. Omit removed gateways."""
+def _list_gateways(unit: Unit, row: ClusterRow, omitted: frozenset[Name]) -> tuple[SshGatewayView, ...]:
+    """Return the cluster's gateways that offer SSH, except ``omitted`` and removed gateways.
+
+    Gateways with stale agents come last.
+    """
     topology, secret, alive = read_topology(unit), read_vpn_secret(unit), find_alive_gateways(unit)
-    names = read_cluster_gateways(unit, [row.id]).get(row.id, ())
+    names = [name for name in read_cluster_gateways(unit, [row.id]).get(row.id, ()) if name not in omitted]
     present = (topology.gateways.get(name) for name in sorted(names, key=lambda name: name not in alive))
     found = [gateway for gateway in present if gateway is not None]
     return tuple(make_gateway_view(secret, gateway.name, gateway.ssh) for gateway in found if gateway.ssh is not None)

@@ -10,7 +10,7 @@ import shlex
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -34,7 +34,7 @@ from virtcloud.client.gateway_logins import (
     request_login_files,
 )
 from virtcloud.client.sbf import SbfClient
-from virtcloud.model.errors import BadInput, NotFound, VirtcloudError
+from virtcloud.model.errors import BadInput, NoAddressFree, NotFound, VirtcloudError
 from virtcloud.model.guest_seed import ClusterPeers, Peer, render_known_hosts
 from virtcloud.model.ssh_access import SshCertificateView
 
@@ -263,7 +263,8 @@ class ClusterLogins:
             return self._find_by_gateway(options, names, self._cluster_id)
         view = self._sbf.cluster(self._key, cluster_id=self._cluster_id)
         if options.through is None and find_reachable_access(self._sbf, self._key, view.id):
-            return self._find_by_gateway(options, names, view.id)
+            with suppress(NoAddressFree):  # no gateway gets an address in the network: continue through SBF
+                return self._find_by_gateway(options, names, view.id)
         found = self._sbf.peers(self._key, view.id)
         guests = [guest.name for guest in view.spec.guests]
         peers = [choose_guest(found, guests, name) for name in names or guests or [None]]

@@ -18,8 +18,8 @@ class SshCalls(SbfCalls):
     ) -> SshCertificateView:
         """Create a certificate for the caller. The first certificate of a cluster connects the cluster to gateways.
 
-        Raise NoGateway if no gateway of the cluster offers SSH. Raise Forbidden if the caller neither owns the cluster
-        nor is invited.
+        Raise NoGateway if no gateway of the cluster offers SSH. Raise NoAddressFree if no such gateway gets an address
+        in the network. Raise Forbidden if the caller neither owns the cluster nor is invited.
         """
         answer = self._connection.send("POST", f"{_path(key)}/certificates", request, query={"id": cluster_id})
         return self._document(SshCertificateView, answer)

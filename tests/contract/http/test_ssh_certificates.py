@@ -237,3 +237,24 @@ def test_a_renewed_authority_replaces_the_keys(world: World, alice: str) -> None
     assert after is not None
     assert after.authority != before.authority
     assert after.host_key != before.host_key
+
+
+def put_full(world: World, guests: int) -> None:
+    """Create a cluster whose network has six addresses and two gateways with an sshd."""
+    world.put_topology(topology_with_gateways(brno=(gateway("brno-gw", ssh=SSH), gateway("brno-gw2", ssh=SSH))))
+    described = [{"name": f"g{number}", "host": "brno-h1", "image": "debian"} for number in range(guests)]
+    put(world, guests=described, subnets=["10.0.0.0/29"])
+
+
+def test_a_gateway_without_a_free_address_prevents_no_certificate(world: World, alice: str) -> None:
+    put_full(world, guests=5)
+    answer = certify(world, alice)
+    assert answer.status_code == 201, answer.text
+    (found,) = answer.json()["gateways"]
+    addresses = {name: world.wanted_of_host(name).segments[0].gateway_addresses for name in ("brno-gw", "brno-gw2")}
+    assert [name for name, own in addresses.items() if own] == [found["name"]]
+
+
+def test_a_network_without_free_addresses_is_refused(world: World, alice: str) -> None:
+    put_full(world, guests=6)
+    assert problem(certify(world, alice))[:2] == (409, "no-address-free")

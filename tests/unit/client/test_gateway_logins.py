@@ -4,6 +4,7 @@ import os
 import platform
 import socket
 import subprocess
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,8 +27,12 @@ from virtcloud.client.guest_commands import find_batch_logins, make_command, run
 from virtcloud.client.guest_copies import put_files
 from virtcloud.client.sbf import SbfClient
 from virtcloud.client.ssh_arguments import ClusterLogins, GatewayLogins, SshOptions
-from virtcloud.model.errors import BadInput, GuestsFailed, NotFound, ServiceUnreachable
+from virtcloud.model.cluster import ClusterState
+from virtcloud.model.errors import BadInput, GuestsFailed, NoAddressFree, NotFound, ServiceUnreachable
+from virtcloud.model.guest_seed import ClusterPeers
 from virtcloud.model.ssh_access import SshAccessView, SshCertificateRequest, SshCertificateView
+from virtcloud.model.values import ClusterKey
+from virtcloud.model.views import ClusterView
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ"
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
@@ -227,6 +232,47 @@ def test_logins_through_a_gateway_need_only_the_certificate(tmp_path: Path) -> N
     found = ClusterLogins(FakeSbf(), "demo", tmp_path).find(SshOptions(through="gateway"), [None])
     (proxy,) = (word for word in found["g1"] if word.startswith("ProxyCommand="))
     assert "gw1.gateway g1" in proxy
+
+
+class FullSbf(FakeSbf):
+    """An SBF whose cluster has one guest, and has no address for a gateway."""
+
+    def create_ssh_certificate(
+        self, key: str, request: SshCertificateRequest, cluster_id: str | None = None
+    ) -> SshCertificateView:
+        raise NoAddressFree("subnet 10.0.0.0/30: expected a free address for gateway gw1, found none")
+
+    def cluster(
+        self,
+        key: str,
+        after: int | None = None,
+        wait: float = 0,
+        cluster_id: str | None = None,
+        until: Collection[ClusterState] = (),
+    ) -> ClusterView:
+        document = {
+            "key": key,
+            "id": "c1",
+            "attempt": 1,
+            "version": 1,
+            "state": "active",
+            "vlans": {},
+            "lease_ends": NOW,
+        }
+        guest = {"name": "g1", "host": "brno-h1", "image": "debian"}
+        return ClusterView.model_validate(document | {"spec": {"owner": "eva", "guests": [guest]}})
+
+    def peers(self, key: str, cluster_id: str | None = None) -> ClusterPeers:
+        return ClusterPeers(key=ClusterKey(key), peers=CERTIFICATE.peers)
+
+
+def test_without_an_address_for_a_gateway_logins_use_sbf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway_logins, "is_reachable", lambda _gateway: True)
+    logins = ClusterLogins(FullSbf(), "demo", tmp_path)
+    (proxy,) = (word for word in logins.find(SshOptions(), [None])["g1"] if word.startswith("ProxyCommand="))
+    assert "guest connect demo g1" in proxy
+    with pytest.raises(NoAddressFree):
+        logins.find(SshOptions(through="gateway"), [None])
 
 
 class ShortSbf(FakeSbf):
