@@ -54,7 +54,10 @@ FIXED_OPTIONS: Final = (
     "PrintMotd no",
     "PidFile none",
 )
-"""``PerSourceMaxStartups`` limits only unauthenticated connections. So a user can have many connections to guests."""
+"""``PerSourceMaxStartups`` limits only unauthenticated connections. So a user can have many connections to guests.
+
+Options of later versions are arguments of sshd (`sshd_program`), because an sshd refuses a file with an unknown option.
+"""
 
 
 def render_sshd_config(port: int, *, ipv6: bool) -> str:

@@ -40,6 +40,12 @@ FIRST_FREE_PORT = 1024
 MODE, EXECUTABLE = 0o400, 0o500
 LIMITS = {resource.RLIMIT_CORE: 0, resource.RLIMIT_NOFILE: 1024, resource.RLIMIT_FSIZE: 1 << 20}
 """Resource limits of sshd. The file size is not 0, because sshd writes each user's certificate to a file."""
+NO_PENALTIES = ("-o", "PerSourcePenalties=no")
+"""The option of OpenSSH 9.8 and later by which failed logins do not block the client's address (sshd_config(5)).
+
+By default, these versions block an address for up to 10 minutes, for example after some logins with expired
+certificates. Many users can share this address. Earlier versions refuse the option.
+"""
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -64,11 +70,11 @@ def _start() -> None:
         resource.setrlimit(limit, (value, value))
     os.chdir("/")
     drop_privileges(spec["uid"], spec["gid"], (NET_BIND_SERVICE,) if spec["port"] < FIRST_FREE_PORT else ())
-    _check_config(spec["argv"])
+    argv = _choose_arguments(spec["argv"])
     close_input()
     os.dup2(0, 1)
     os.dup2(0, 2)
-    os.execve(spec["argv"][0], spec["argv"], {"PATH": "/usr/bin:/bin"})  # noqa: S606 - the agent names sshd
+    os.execve(argv[0], argv, {"PATH": "/usr/bin:/bin"})  # noqa: S606 - the agent names sshd
 
 
 def _mount_files(spec: dict[str, Any]) -> None:
@@ -128,10 +134,24 @@ def _mount(source: str, target: str, kind: str | None, flags: int, options: str 
     call(f"mount {target}", result)
 
 
-def _check_config(argv: list[str]) -> None:
+def _choose_arguments(argv: list[str]) -> list[str]:
+    """Return sshd with its arguments: ``argv``, and `NO_PENALTIES` if this sshd knows the option.
+
+    Raise OSError if sshd refuses its configuration.
+    """
+    if not _find_fault(extended := [*argv, *NO_PENALTIES]):
+        return extended
+    if fault := _find_fault(argv):
+        raise OSError(fault)
+    return argv
+
+
+def _find_fault(argv: list[str]) -> str:
+    """Return why sshd refuses its configuration, or "" if sshd accepts it."""
     done = subprocess.run([argv[0], "-t", *argv[2:]], capture_output=True, text=True, check=False)  # noqa: S603 - sshd
-    if done.returncode:
-        raise OSError(done.stderr.strip().replace("\r", "").replace("\n", "; ") or "sshd refuses its configuration")
+    if done.returncode == 0:
+        return ""
+    return done.stderr.strip().replace("\r", "").replace("\n", "; ") or "sshd refuses its configuration"
 
 
 def _check_port(port: int, *, ipv6: bool) -> None:
