@@ -78,11 +78,13 @@ class GatewayWorld:
         self.segments = (segment,)
         self.gateway.receive(HostWanted(segments=self.segments, vpn=self.authority.server), self.segments)
 
-    def connect(self, device: VpnDevice, protocol: VpnProtocol = UDP, port: int | None = None) -> StockClient:
-        """Start a client that connects to ``port``, by default the port of the gateway's server."""
-        profile = self.authority.render_profile(device, "127.0.0.1", protocol)
+    def connect(
+        self, device: VpnDevice, protocol: VpnProtocol = UDP, port: int | None = None, address: str = "127.0.0.1"
+    ) -> StockClient:
+        """Start a client that connects to ``address`` and ``port``, by default the port of the gateway's server."""
+        profile = self.authority.render_profile(device, address, protocol)
         if port is not None:
-            profile = profile.replace("remote 127.0.0.1 1194", f"remote 127.0.0.1 {port}")
+            profile = profile.replace(f"remote {address} 1194", f"remote {address} {port}")
         client = StockClient(device, profile, self.folder)
         self.clients.append(client)
         return client

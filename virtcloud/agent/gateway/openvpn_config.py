@@ -46,6 +46,7 @@ def render_config(server: VpnServer, protocol: VpnProtocol, account: ServerAccou
         "dev-type tap",
         f"proto {_transport(protocol, ipv6=ipv6)}",
         f"port {server.ports[protocol]}",
+        *(_UDP_OPTIONS if protocol is VpnProtocol.UDP else ()),
         *_FIXED_OPTIONS,
         f"user {account.user}",
         f"group {account.group}",
@@ -93,6 +94,14 @@ _FIXED_OPTIONS: Final = (
 """``duplicate-cn`` allows two connections with the same profile, so that the agent can end the older connection with a
 notice. Without this option, OpenVPN would end the older connection without a notice, and two devices would disconnect
 each other again and again.
+"""
+
+_UDP_OPTIONS: Final = ("multihome",)
+"""With ``multihome``, the server answers from the address to which the device sent its packet.
+
+Without this option, the kernel would choose the source address, and devices refuse answers from another address. With
+OpenVPN 2.6, an answer leaves through the interface at which the packet arrived. Data channel offload, which ignores the
+option, is never used with a tap.
 """
 
 

@@ -54,6 +54,22 @@ def test_a_device_with_a_grant_joins_its_vlan(in_world: Callable[..., Any], auth
     assert in_world(work) == (True, 100)
 
 
+@pytest.mark.parametrize("protocol", [UDP, TCP])
+def test_a_gateway_answers_from_the_address_that_the_device_uses(
+    in_world: Callable[..., Any], authority: VpnAuthority, protocol: VpnProtocol
+) -> None:
+    """For packets to this client, the kernel would choose the gateway's address 127.0.0.1. A client refuses these."""
+    device = authority.make_device("laptop")
+
+    def work(world: GatewayWorld) -> object:
+        world.grant(device.grant("10.0.0.200/24"))
+        client = world.connect(device, protocol, address="127.0.0.2")
+        client.wait_until_connected()
+        return read_tag(world, client, protocol)
+
+    assert in_world(work, protocol) == 100
+
+
 @pytest.mark.parametrize("mtu", [1400, 9000])
 def test_a_device_gets_the_mtu_of_its_network(in_world: Callable[..., Any], authority: VpnAuthority, mtu: int) -> None:
     device = authority.make_device("laptop")
