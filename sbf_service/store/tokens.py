@@ -6,7 +6,7 @@ With a cache of authenticated tokens, most calls need no query.
 import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from hmac import compare_digest
 from math import inf
 from typing import Final
@@ -113,13 +113,21 @@ def check_token(unit: Unit, token: Token, row: TokenRow | None) -> Principal:
 
 
 def make_principal(unit: Unit, row: TokenRow) -> Principal:
-    """Return the principal of a token's row. Raise Unauthenticated for a revoked or expired token."""
-    for event, at in (("was revoked", row.revoked_at), ("expired", row.expires_at)):
-        if at is not None and at <= unit.now:
-            raise Unauthenticated(
-                f"token {row.id} of {row.name} {event} at {format_utc(at)}: an operator can create a new token"
-            )
+    """Return the principal of a token's row. Raise Unauthenticated for a revoked or expired token.
+
+    A revocation has no end: the token stays invalid if the clock is set back to a time before the revocation.
+    """
+    if row.revoked_at is not None:
+        raise _make_refusal(row, "was revoked", row.revoked_at)
+    if row.expires_at is not None and row.expires_at <= unit.now:
+        raise _make_refusal(row, "expired", row.expires_at)
     return Principal(row.name, Role(row.role), _parse_sites(row), TokenId(row.id))
+
+
+def _make_refusal(row: TokenRow, event: str, at: datetime) -> Unauthenticated:
+    return Unauthenticated(
+        f"token {row.id} of {row.name} {event} at {format_utc(at)}: an operator can create a new token"
+    )
 
 
 def is_use_stale(unit: Unit, row: TokenRow) -> bool:

@@ -125,6 +125,13 @@ def test_a_revoked_token_is_refused_immediately(world: World) -> None:
     )
 
 
+def test_a_revoked_token_stays_refused_if_the_clock_is_set_back(world: World) -> None:
+    token = world.token(Role.OPERATOR, "eva")
+    ask(world, "DELETE", f"/v1/tokens/{token.split('_')[1]}")
+    world.clock.advance(-3600)
+    assert problem(ask(world, "GET", "/v1/whoami", token=token))[:2] == (401, "unauthenticated")
+
+
 def test_a_token_is_shown_once_and_stored_as_hash(world: World) -> None:
     created = ask(world, "POST", "/v1/tokens", {"name": "alice", "role": "user"})
     assert created.status_code == 201
