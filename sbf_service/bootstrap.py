@@ -30,7 +30,7 @@ from sbf_service.store.current_topology import read_topology
 from sbf_service.store.database import make_engine
 from sbf_service.store.database_migration import migrate
 from sbf_service.store.settled_agents import SettledAgents
-from sbf_service.store.tokens import TokenCache
+from sbf_service.store.token_cache import TokenCache
 from sbf_service.store.transport_vlans import log_collisions
 from sbf_service.store.unit_of_work import Clock, Store, read_database_clock
 from virtcloud.model.element import Device

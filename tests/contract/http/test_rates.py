@@ -80,6 +80,17 @@ def test_known_tokens_and_local_users_pass_a_limited_address(world: World) -> No
     assert ask(world, "GET", "/healthz", token=WRONG).status_code == 200
 
 
+def test_a_revocation_locks_out_no_known_token_of_a_limited_address(world: World) -> None:
+    known, other = world.token(Role.AGENT, "brno-h1"), world.token(Role.USER, "bob")
+    for token in (known, other):
+        assert ask(world, "GET", "/v1/whoami", token=token).status_code == 200
+    for _ in range(4):
+        ask(world, "GET", "/v1/whoami", token=WRONG)
+    ask(world, "DELETE", f"/v1/tokens/{other.split('_')[1]}")
+    statuses = [ask(world, "GET", "/v1/whoami", token=token).status_code for token in (known, other, other)]
+    assert statuses == [200, 401, 429]
+
+
 def test_cluster_requests_are_limited_for_users_only(world: World) -> None:
     alice, pbs = world.token(Role.USER, "alice"), world.token(Role.SCHEDULER, "pbs")
     statuses = [ask(world, "PUT", f"/v1/clusters/c{n}", body("brno-h1"), token=alice).status_code for n in range(4)]
