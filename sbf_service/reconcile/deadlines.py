@@ -28,6 +28,12 @@ MAX_GROUP = 50
 A changed topology can make thousands of clusters incomplete at once, and other writers wait during a transaction.
 """
 
+SUSPENDED_AFTER_S = 30.0
+"""If the deadline sweep has not run for longer than this time, the service was suspended.
+
+Examples are SIGSTOP, a frozen control group, or a disk that does not answer.
+"""
+
 log = get_log(__name__)
 
 
@@ -116,8 +122,10 @@ class DeadlineSweep:
     transactions: DeadlineTransactions
     timing: ServiceTiming
     clock: Callable[[], float] = time.monotonic
+    suspended_after_s: float = SUSPENDED_AFTER_S
     _started: float | None = field(default=None)
-    """The time of the first sweep since the start, or since the last failure of the database."""
+    """The time of the first sweep since the start, the last suspension, or the last failure of the database."""
+    _last_sweep: float | None = field(default=None)
 
     def run(self) -> None:
         """Apply the due transitions and record stale agents. Idempotent."""
@@ -140,8 +148,11 @@ class DeadlineSweep:
         """Return whether the service has run, and the database has answered, for ``agent_silence``.
 
         Until then, a missing heartbeat makes no agent stale, because SBF could not record heartbeats while SBF was
-        stopped or the database did not answer.
+        stopped or suspended, or the database did not answer.
         """
-        if self._started is None:
-            self._started = self.clock()
-        return self.clock() - self._started >= self.timing.agent_silence
+        now = self.clock()
+        was_suspended = self._last_sweep is not None and now - self._last_sweep > self.suspended_after_s
+        self._last_sweep = now
+        if self._started is None or was_suspended:
+            self._started = now
+        return now - self._started >= self.timing.agent_silence

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from math import inf
 from pathlib import Path
 
 from migrated import create_sqlite
@@ -191,6 +192,7 @@ class World:
     def restarted(self) -> SbfService:
         settings = ServiceSettings.model_validate({"database": self.database, "timing": self.timing, "replica": "one"})
         service = build_service(settings, self.switches.platform_of, self.clock, self.edges.platform_of)
+        service.scheduler.sweep.suspended_after_s = inf  # tests run the sweep rarely
         share_compiled(service.store.engine)
         event.listen(service.store.engine, "connect", disable_synchronous_writes)
         self.made.append(service)

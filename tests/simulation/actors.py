@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 
 from sbf_service.drivers.contract import DeviceLogin, EdgeCapabilities, EdgePlatform, SwitchCapabilities, SwitchPlatform
 from sbf_service.reconcile.deadlines import DeadlineSweep
@@ -36,7 +37,7 @@ class Replica:
         """Create a scheduler, and release the replica's leases as ``WorkerScheduler.start`` does. Start no thread."""
         transactions = MemoryTransactions(self.database, self.devices, self.holder)
         worker = Worker(transactions, DeviceSessions(SETTINGS, Platforms(self._of_switch, self._of_edge)))
-        sweep = DeadlineSweep(MemoryDeadlines(self.database), SETTINGS.timing, self.clock)
+        sweep = DeadlineSweep(MemoryDeadlines(self.database), SETTINGS.timing, self.clock, inf)  # rounds are rare
         self.scheduler = WorkerScheduler(
             MemoryCandidates(self.database),
             worker,

@@ -153,6 +153,21 @@ def test_no_agent_is_stale_right_after_an_outage_of_the_database(world: World, m
     assert not world.element("brno-h1").reachable
 
 
+def test_no_agent_is_stale_right_after_a_suspension_of_sbf(world: World) -> None:
+    """A suspended process, for example after SIGSTOP, records no heartbeats of running agents."""
+    sweep, now = world.service.scheduler.sweep, [1000.0]
+    sweep.clock, sweep.suspended_after_s = lambda: now[0], deadlines.SUSPENDED_AFTER_S
+    world.settle()
+    for now[0] in range(1000, 1151, 30):
+        world.sweep()
+    world.clock.advance(200)
+    states = []
+    for now[0] in (1350, 1380, 1410, 1440, 1470, 1499, 1500):
+        world.sweep()
+        states.append(world.element("brno-h1").reachable)
+    assert states == [True] * 6 + [False]
+
+
 def test_a_new_host_has_sent_no_heartbeat_yet(world: World) -> None:
     with world.store.change() as unit:
         require_element(unit, "brno-h1").last_seen = None
