@@ -31,13 +31,14 @@ class _Window:
 
 
 class CallCounts(MemoryStorage):
-    """Moving windows in memory, at most :data:`MAX_WINDOWS`. Thread-safe. ``clock`` is in seconds since the epoch.
+    """Moving windows in memory, at most :data:`MAX_WINDOWS`. Thread-safe.
 
-    If there are more windows, the window without a call for the longest time is removed. A caller with so many
+    ``clock`` returns seconds. Its default is monotonic: callers would remain refused for longer if the clock were set
+    back. If there are more windows, the window without a call for the longest time is removed. A caller with so many
     addresses could otherwise either exhaust the memory or lock out all other callers.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Create a storage without windows."""
         super().__init__()
         self._clock = clock

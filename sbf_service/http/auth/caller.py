@@ -64,7 +64,7 @@ class RateLimiter:
 
     def _too_many(self, rate: RateLimit, kind: str, who: str, reason: str) -> TooManyRequests:
         reset_time = self.counts.get_window_stats(parse(rate), kind, who).reset_time
-        retry_after_s = max(1, ceil(reset_time - time.time()))
+        retry_after_s = max(1, ceil(reset_time - time.monotonic()))
         return TooManyRequests(f"{reason} (limit {rate}): try again in {retry_after_s} s", retry_after_s)
 
 

@@ -1,5 +1,6 @@
 """Tests of the counts of calls for rate limits."""
 
+import time
 from dataclasses import dataclass, field
 
 import pytest
@@ -50,6 +51,12 @@ def test_the_reset_time_is_the_end_of_the_oldest_calls_window(counts: Counts) ->
     for counts.now in (1000.0, 1010.0):
         counts.hit("a")
     assert counts.limiter.get_window_stats(THREE, "failed", "a") == (1060.0, 1)
+
+
+def test_the_default_clock_is_monotonic() -> None:
+    before = time.monotonic()
+    at, _ = CallCounts().get_moving_window("a", 3, 60)
+    assert before <= at <= time.monotonic()
 
 
 def test_windows_without_recent_calls_are_removed(counts: Counts) -> None:
