@@ -165,6 +165,7 @@ class HostReconciler:
                 self._restore_filters()
             if isinstance(error, AnswerUnreadable):
                 self._reports.report_unreadable(error, self._last_revision or 0)
+            self._progress()  # the call and the pause together can take longer than systemd's watchdog waits
             with self._stop.interruptible():
                 self._woken.wait(compute_retry_pause(error, self._retry_pause(), self._jitter))
                 self._woken.clear()

@@ -53,6 +53,12 @@ NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
 """OpenSSL's error reasons if the peer does not use TLS. OpenSSL 3.2 and later report the second reason."""
 SPREAD = 0.5
 """Maximum random addition to a pause, as a fraction of the pause."""
+MAX_RETRY_AFTER_S = 100
+"""The longest ``Retry-After`` in seconds that a pause respects. A busy SBF uses this time, to spread agents' calls.
+
+With a rate limit per hour, SBF's ``Retry-After`` can be an hour. An agent's pause must be shorter than the time of
+systemd's watchdog (180 s), also with the random addition.
+"""
 
 
 def explain_request_error(url: str, error: httpx.RequestError) -> str:
@@ -144,8 +150,8 @@ def _errors_by_slug(root: type[VirtcloudError]) -> dict[str, type[VirtcloudError
 def compute_retry_pause(error: VirtcloudError, pause_s: float, jitter: Callable[[], float] = random.random) -> float:
     """Return the seconds to wait before a call is repeated.
 
-    The base is ``pause_s`` or SBF's ``Retry-After``, whichever is longer. The result is the base plus a random time of
-    at most `SPREAD` times the base. ``jitter`` returns a random number from 0 to 1.
+    The base is ``pause_s`` or SBF's ``Retry-After`` (at most `MAX_RETRY_AFTER_S`), whichever is longer. The result is
+    the base plus a random time of at most `SPREAD` times the base. ``jitter`` returns a random number from 0 to 1.
     """
     wanted_s = error.retry_after_s if isinstance(error, TooManyRequests | ServiceBusy) else 0
-    return max(pause_s, wanted_s) * (1 + SPREAD * jitter())
+    return max(pause_s, min(wanted_s, MAX_RETRY_AFTER_S)) * (1 + SPREAD * jitter())

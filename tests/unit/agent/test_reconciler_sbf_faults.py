@@ -12,7 +12,7 @@ from virtcloud.agent.network.observed_filters import ObservedFilters
 from virtcloud.agent.observed_host import ObservedHost
 from virtcloud.agent.reconciler import HostReconciler, ReconcileTiming
 from virtcloud.agent.supervision import StopSignal
-from virtcloud.model.errors import AnswerUnreadable, NotFound, Refused, ServiceUnreachable
+from virtcloud.model.errors import AnswerUnreadable, NotFound, Refused, ServiceUnreachable, TooManyRequests
 from virtcloud.model.wanted import Segment
 
 Make = Callable[..., Segment]
@@ -116,6 +116,18 @@ def test_a_lost_confirmation_is_sent_again(host: FakeManagedHost, make_segment: 
     losing_reconciler.reconcile_once()
     losing_reconciler.reconcile_once()
     assert losing.reports == [("lost", 1), ("confirmed", 1)]
+
+
+def test_a_long_retry_after_does_not_exceed_systemds_watchdog(
+    service: FakeElementApi, host: FakeManagedHost, stop: StopSignal, wake: threading.Event, waits: list[float]
+) -> None:
+    """The agent reports progress (0) before and after the pause, because `WatchdogSec` is 180."""
+    service.error = TooManyRequests("too many invalid tokens", 3600)
+    reconciler = HostReconciler(
+        "h1", service, host, stop, ReconcileTiming(), wake, lambda: waits.append(0), jitter=lambda: 1
+    )
+    reconciler.reconcile_once()
+    assert waits == [0, 150, 0]
 
 
 def test_an_element_unknown_to_sbf_is_retried(
