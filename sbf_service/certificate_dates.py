@@ -13,11 +13,7 @@ from virtcloud.model.values import format_utc
 RENEWAL = timedelta(days=14)
 """SBF logs a warning if a certificate expires within this time. The alert VirtcloudCertificateExpires has this limit,
 too."""
-ACTIVATIONS = {
-    "tls_certificate": "reload SBF (systemctl reload virtcloud-sbf)",
-    "tls_client_ca": "restart SBF (systemctl restart virtcloud-sbf)",
-}
-"""The actions after which SBF uses a new file, by setting."""
+REMEDY = "write a valid certificate to the file, then reload SBF (systemctl reload virtcloud-sbf)"
 log = get_log(__name__)
 
 
@@ -31,9 +27,8 @@ def log_certificate_dates(settings: ServiceSettings, now: datetime) -> None:
             found = find_date_fault(certificate.not_valid_before_utc, certificate.not_valid_after_utc, now)
             if found is not None:
                 event, why = found
-                remedy = f"write a valid certificate to the file, then {ACTIVATIONS[setting]}"
                 position = f"{number} of {len(certificates)}"
-                log.warning(event, file=path, setting=setting, certificate=position, why=why, remedy=remedy)
+                log.warning(event, file=path, setting=setting, certificate=position, why=why, remedy=REMEDY)
 
 
 def find_date_fault(begin: datetime, end: datetime, now: datetime) -> tuple[str, str] | None:

@@ -53,20 +53,34 @@ def make_tls_context(settings: ServiceSettings) -> ssl.SSLContext | None:
     return context
 
 
-def reload_certificate(context: ssl.SSLContext, settings: ServiceSettings) -> None:
-    """Load the server's certificate and key again for new connections.
+class ReloadableTls:
+    """The TLS of the listening sockets, whose certificate can be reloaded.
 
-    A change of ``tls_client_ca`` takes effect after a restart; the file is only checked. If a file is unusable, log a
-    warning and continue with the previous certificate and key.
+    OpenSSL stores one certificate for each type of key in a context. If a reload loaded an RSA key into a context with
+    an EC key, SBF would continue to present the certificate with the EC key. Therefore each reload creates a context,
+    and each new connection uses the newest context.
     """
-    try:
-        make_tls_context(settings)  # raises for unusable files, before the files replace the loaded certificate
-        if settings.tls_certificate is not None and settings.tls_key is not None:
-            _load_pair(context, settings.tls_certificate, settings.tls_key)
-    except BadInput as error:
-        log.warning("certificate_not_reloaded", why=error)
-    else:
-        log.info("certificate_reloaded", file=settings.tls_certificate)
+
+    def __init__(self, listening: ssl.SSLContext) -> None:
+        """Prepare ``listening``, the context of the listening sockets, for reloads."""
+        self._newest = listening
+        listening.sni_callback = self._use_newest
+
+    def reload(self, settings: ServiceSettings) -> None:
+        """Load the certificate and key, and the authority of ``tls_client_ca``, again for new connections.
+
+        If a file is unusable, log a warning and continue with the previous certificate, key and authority.
+        """
+        try:
+            self._newest = make_tls_context(settings) or self._newest
+        except BadInput as error:
+            log.warning("certificate_not_reloaded", why=error)
+        else:
+            log.info("certificate_reloaded", file=settings.tls_certificate)
+
+    def _use_newest(self, connection: ssl.SSLObject, _server_name: str | None, _listening: ssl.SSLContext) -> None:
+        """Change the context of a connection. OpenSSL calls this method also for a client without SNI (RFC 6066, 3)."""
+        connection.context = self._newest
 
 
 def _load_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
@@ -129,6 +143,7 @@ class SbfServer(uvicorn.Server):
     early_reloads: EarlyReloads
     loop: asyncio.AbstractEventLoop | None = None
     local_listeners: LocalListeners | None = None
+    tls: ReloadableTls | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start listening. The method of uvicorn would use TLS on all sockets or on none."""
@@ -167,8 +182,8 @@ class SbfServer(uvicorn.Server):
         if self.config_file is not None:
             reload_settings(self.service.settings, self.config_file)
         _log_file_faults(self.service.settings, self.config_file)
-        if self.config.ssl is not None:
-            reload_certificate(self.config.ssl, self.service.settings)
+        if self.tls is not None:
+            self.tls.reload(self.service.settings)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn's signature
         """Stop the server and wake long polls.
@@ -208,7 +223,9 @@ def run_server(
     """
     raise_open_files()
     _log_file_faults(service.settings, config_file)
-    server = SbfServer(make_server_config(service, make_tls_context(service.settings)))
+    context = make_tls_context(service.settings)
+    server = SbfServer(make_server_config(service, context))
+    server.tls = None if context is None else ReloadableTls(context)
     server.service, server.config_file = service, config_file
     server.early_reloads = early_reloads or EarlyReloads()
     try:

@@ -209,7 +209,7 @@ class ServiceSettings(Document):
     tls_client_ca: Path | None = Field(
         None,
         description="File with the certificates of an authority. Callers of `listen` must then present a certificate "
-        "that this authority issued, in addition to their token.",
+        "that this authority issued, in addition to their token. SBF reads the file again on SIGHUP.",
     )
     socket: Path | None = Field(
         None, description="Path of an AF_UNIX socket for users on SBF's host. The socket never uses TLS."

@@ -6,12 +6,13 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
 DAY = timedelta(days=1)
+PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 
 @dataclass
@@ -19,7 +20,7 @@ class Authority:
     """A certification authority."""
 
     name: str
-    key: ec.EllipticCurvePrivateKey = field(default_factory=lambda: ec.generate_private_key(ec.SECP256R1()))
+    key: PrivateKey = field(default_factory=lambda: ec.generate_private_key(ec.SECP256R1()))
 
     @property
     def subject(self) -> x509.Name:
@@ -32,9 +33,14 @@ class Authority:
         path.write_bytes(built.sign(self.key, SHA256()).public_bytes(Encoding.PEM))
         return path
 
-    def sign(self, folder: Path, name: str, begins: timedelta = -DAY, ends: timedelta = DAY) -> tuple[Path, Path]:
-        """Write a certificate and its key. The validity begins and ends at these times from now."""
-        key = ec.generate_private_key(ec.SECP256R1())
+    def sign(
+        self, folder: Path, name: str, begins: timedelta = -DAY, ends: timedelta = DAY, key: PrivateKey | None = None
+    ) -> tuple[Path, Path]:
+        """Write a certificate and its key. The validity begins and ends at these times from now.
+
+        If ``key`` is None, create an EC key.
+        """
+        key = key or ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         names = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
         built = _builder(subject, self.subject, key, begins, ends).add_extension(names, critical=False)
@@ -49,7 +55,7 @@ class Authority:
 def _builder(
     subject: x509.Name,
     issuer: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
+    key: PrivateKey,
     begins: timedelta = -DAY,
     ends: timedelta = DAY,
 ) -> x509.CertificateBuilder:

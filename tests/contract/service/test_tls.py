@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
 from migrated import create_sqlite
 from sbf_process import SbfProcess, find_address, run_sbf
 from tls import DAY, Authority
@@ -39,8 +40,15 @@ class Installation:
     def url(self) -> str:
         return f"https://127.0.0.1:{self.port}"
 
-    def read_certificate(self) -> str:
-        return ssl.get_server_certificate(("127.0.0.1", self.port))
+    def read_certificate(self, server_name: str | None = None) -> str:
+        """Return the certificate that SBF presents to a client with this server name (SNI)."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        with (
+            socket.create_connection(("127.0.0.1", self.port)) as line,
+            context.wrap_socket(line, server_hostname=server_name) as opened,
+        ):
+            return ssl.DER_cert_to_PEM_cert(opened.getpeercert(binary_form=True) or b"")
 
 
 @contextmanager
@@ -147,6 +155,21 @@ def test_sighup_reloads_a_valid_certificate_only(installation: Installation) -> 
     assert installation.read_certificate() != before
 
 
+def test_sighup_replaces_a_certificate_with_another_type_of_key(tmp_path: Path) -> None:
+    """A client that accepts RSA and EC keys prefers the certificate with the EC key."""
+    with running_service(tmp_path) as service:
+        log = tmp_path / "log"
+        rsa_key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        new = Authority("another").sign(tmp_path, "sbf", key=rsa_key)[0].read_text()
+        service.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "certificate_reloaded" in log.read_text())
+        assert [service.read_certificate(name) for name in (None, "localhost")] == [new, new]
+        (tmp_path / "sbf.crt").write_text("rubbish")
+        service.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "certificate_not_reloaded" in log.read_text())
+        assert service.read_certificate() == new
+
+
 def test_an_unusable_credential_is_logged_at_start_and_sighup(tmp_path: Path) -> None:
     """The service continues, because devices with other credentials work."""
     credential = {"username": "x", "key_file": f"{tmp_path}/absent"}
@@ -191,6 +214,36 @@ def test_client_certificates_are_required_if_configured(tmp_path: Path) -> None:
             pytest.raises(ServiceUnreachable),
         ):
             client.sbf.whoami()
+
+
+def test_sighup_reloads_the_authority_of_client_certificates(tmp_path: Path) -> None:
+    former, new = (write_client(tmp_path, Authority(name)) for name in ("former", "new"))
+    authority = Authority("clients").write(tmp_path)
+    authority.write_bytes((tmp_path / "former.pem").read_bytes())
+    with running_service(tmp_path, tls_client_ca=str(authority)) as service:
+        before = [is_admitted(service, client) for client in (former, new, None)]
+        authority.write_bytes((tmp_path / "new.pem").read_bytes())
+        service.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "certificate_reloaded" in (tmp_path / "log").read_text())
+        after = [is_admitted(service, client) for client in (former, new, None)]
+    assert (before, after) == ([True, False, False], [False, True, False])
+
+
+def write_client(folder: Path, authority: Authority) -> Path:
+    """Write an authority's certificate, and a file with a client's certificate and key. Return the latter file."""
+    authority.write(folder)
+    certificate, key = authority.sign(folder, f"client of {authority.name}")
+    certificate_and_key = folder / f"client of {authority.name}.pem"
+    certificate_and_key.write_bytes(certificate.read_bytes() + key.read_bytes())
+    return certificate_and_key
+
+
+def is_admitted(service: Installation, certificate: Path | None) -> bool:
+    with Client(service.url, token=service.token, ca_file=service.authority, certificate=certificate) as client:
+        try:
+            return client.sbf.whoami().name == "eva"
+        except ServiceUnreachable:
+            return False
 
 
 @pytest.mark.parametrize(

@@ -49,12 +49,12 @@ def test_an_expired_intermediate_certificate_is_logged(tmp_path: Path, caplog: p
     assert (text.count("certificate_not_valid"), "2 of 2" in text) == (1, True)
 
 
-def test_an_expired_authority_of_clients_needs_a_restart(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_expired_authority_of_clients_needs_a_reload(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     settings = make_settings(tmp_path, -DAY, 30 * DAY)
     expired, _ = Authority("root").sign(tmp_path, "clients", -3 * DAY, -DAY)
     text = read_log(settings.model_copy(update={"tls_client_ca": expired}), caplog)
     assert "setting=tls_client_ca" in text
-    assert "restart SBF (systemctl restart virtcloud-sbf)" in text
+    assert "reload SBF (systemctl reload virtcloud-sbf)" in text
 
 
 @pytest.mark.parametrize("content", [None, b"rubbish"])
