@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from sqlalchemy import CompoundSelect, bindparam, select, union, update
+from sqlalchemy import Executable, bindparam, select, union, update
 
 from sbf_service.domain.dry_run import plan_segments
 from sbf_service.domain.error_report import format_cluster_errors
@@ -36,7 +36,7 @@ from virtcloud.model.values import ClusterKey, Name
 MAX_ERROR_CHARACTERS = 2000
 
 _IS_BLOCKED_ON = (PlacementRow.element == bindparam("element"), PlacementRow.blocked)
-_READ_BLOCKED: CompoundSelect[str] = union(
+_READ_BLOCKED: Executable = union(
     select(PlacementRow.cluster_id).where(*_IS_BLOCKED_ON),
     select(ClusterRow.network)
     .join(PlacementRow, PlacementRow.cluster_id == ClusterRow.id)
