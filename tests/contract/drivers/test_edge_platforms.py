@@ -16,6 +16,7 @@ from emulators.edge_junos import EdgeJunos
 from virtcloud.model.edge import (
     NO_SERVICE,
     CircuitRemnant,
+    EdgeObserved,
     EdgeWanted,
     compare_edge,
     find_blocked_circuits,
@@ -153,17 +154,38 @@ def test_a_junos_locked_by_another_user_is_tried_again() -> None:
     assert not bench.converge(112)
 
 
+def print_junos_statements(bench: EdgeBench, *added: str) -> None:
+    """Make the emulated edge print ``added`` after its own statements."""
+    shown = [*bench.device.running_config().splitlines(), *added]
+    interfaces, instances = ([line for line in shown if f" {part} " in line] for part in PARTS)
+    bench.device.fail("print", "^show configuration interfaces", text="\n".join(interfaces))
+    bench.device.fail("print", "^show configuration routing", text="\n".join(instances))
+
+
 def test_deactivated_configuration_on_junos_is_unsafe() -> None:
     bench = open_direct_bench("juniper_junos", "vpls")
     bench.converge(112)
-    shown = f"{bench.device.running_config()}\ndeactivate routing-instances vc-10112\n"
-    interfaces, instances = ([line for line in shown.splitlines() if f" {part} " in line] for part in PARTS)
-    bench.device.fail("print", "^show configuration interfaces", text="\n".join(interfaces))
-    bench.device.fail("print", "^show configuration routing", text="\n".join(instances))
+    print_junos_statements(bench, "deactivate routing-instances vc-10112")
     with pytest.raises(
         Unsafe, match="edge pe1: expected only SBF's configuration on managed VLANs, found instance vc-10112"
     ):
         bench.read()
+
+
+@pytest.mark.parametrize(
+    ("statements", "is_down"),
+    [
+        (("set interfaces ge-0/0/1 disable",), True),
+        (("deactivate interfaces ge-0/0/1",), True),
+        (("set interfaces ge-0/0/1 disable", "deactivate interfaces ge-0/0/1 disable"), False),
+    ],
+)
+def test_a_junos_port_is_down_if_disabled_or_deactivated(statements: tuple[str, ...], is_down: bool) -> None:
+    bench = open_direct_bench("juniper_junos", "vpls")
+    bench.converge(112)
+    print_junos_statements(bench, *statements)
+    circuit = bench.circuit(112)
+    assert bench.read() == EdgeObserved(circuits=(circuit,), down=(circuit,) if is_down else ())
 
 
 @pytest.mark.parametrize("kind", ["vpls", "shared"])

@@ -73,7 +73,7 @@ def parse_answers(answers: Sequence[str], vlans: VlanSet) -> EdgeReading:
         pieces += [
             _parse_unit(port, number, statements, vlans, members) for number, statements in _group_units(lines).items()
         ]
-    down = frozenset(name for name, lines in interfaces.items() if "disable" in lines)
+    down = frozenset(name for name, lines in interfaces.items() if _is_port_down(lines))
     return EdgeReading(tuple(pieces), dict.fromkeys(interfaces, True), down=down)
 
 
@@ -149,6 +149,11 @@ def _parse_tags(number: str, lines: set[str]) -> VlanSet:
         )
         return VlanSet([int(number)]) if bare else VlanSet()
     return VlanSet(vlan for words in tags for vlan in parse_vlans(words))
+
+
+def _is_port_down(lines: set[str]) -> bool:
+    """Return whether a port is disabled or deactivated. A deactivated ``disable`` has no effect."""
+    return "inactive" in lines or ("disable" in lines and "disable inactive" not in lines)
 
 
 def _is_deactivated(lines: set[str]) -> bool:
