@@ -6,6 +6,7 @@ is a provider edge of the site, or a device of the backbone.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address
 
 from sbf_service.domain.wanted import find_edge_peers
 from sbf_service.drivers.registry import find_dialect
@@ -175,7 +176,7 @@ def _make_edge_sheet(context: _AttachmentContext, edge: Edge) -> PreparationShee
         context.transport.kind, texts.services
     )
     services_port = edge.core_port if context.transport.kind is TransportKind.QINQ else None
-    values = {"ac": context.attachment.port.port, "loopback": edge.loopback, "core_port": services_port}
+    values = {"ac": context.attachment.port.port, "core_port": services_port, **_list_loopback_values(edge.loopback)}
     filled = fill_templates(
         templates,
         {**context.known, **{placeholder: value for placeholder, value in values.items() if value is not None}},
@@ -193,6 +194,19 @@ def _make_edge_sheet(context: _AttachmentContext, edge: Edge) -> PreparationShee
         notes=notes,
         to_fill=filled.to_fill,
     )
+
+
+def _list_loopback_values(loopback: IPv4Address | IPv6Address | None) -> dict[str, object]:
+    """Return the placeholders' values that an edge's loopback address determines.
+
+    A BGP identifier (RFC 6286) has 32 bits: an IPv6 address determines none.
+    """
+    if loopback is None:
+        return {}
+    values: dict[str, object] = {"loopback": loopback, "loopback_prefix": f"{loopback}/{loopback.max_prefixlen}"}
+    if isinstance(loopback, IPv4Address):
+        values |= {"ipv4_loopback": loopback, "router_id": loopback}
+    return values
 
 
 def _make_backbone_sheet(context: _AttachmentContext) -> PreparationSheet:

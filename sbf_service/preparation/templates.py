@@ -51,6 +51,9 @@ PLACEHOLDERS = {
     "core_port": "the device's port towards the rest of the backbone",
     "bridge": "the bridge that the ports are in",
     "loopback": "the loopback address of this edge, at which the other edges reach this edge",
+    "loopback_prefix": "the loopback address of this edge with its length, /32 (IPv4) or /128 (IPv6)",
+    "ipv4_loopback": "an IPv4 loopback address of this edge, which this platform needs: also set it in the topology",
+    "router_id": "the BGP identifier of this edge: 32 bits written as an IPv4 address, unique in the AS",
     "peer": "the loopbacks of the other edges, one line each",
     "vlans": "the VLANs of the site's pool: set it with 'virtcloud pool set'",
 }

@@ -66,7 +66,7 @@ TEMPLATES = PlatformTemplates(
         "no shutdown",
         "exit",
         "interface Loopback0",
-        "ip address {loopback} 255.255.255.255",
+        "ip address {ipv4_loopback} 255.255.255.255",
         "exit",
         "mpls label protocol ldp",
         "mpls ldp router-id Loopback0 force",

@@ -21,11 +21,11 @@ TEMPLATES = PlatformTemplates(
     ),
     services=("ip link set {core_port} mtu 1508 up",),
     evpn=(
-        "ip address add {loopback}/32 dev lo",
+        "ip address add {loopback_prefix} dev lo",
         "ip link set {core_port} mtu 1600 up",
         "vtysh -c 'configure terminal' \\",
         "  -c 'router bgp {asn}' \\",
-        "  -c 'bgp router-id {loopback}' \\",
+        "  -c 'bgp router-id {router_id}' \\",
         "  -c 'no bgp default ipv4-unicast' \\",
         "  -c 'neighbor virtcloud peer-group' \\",
         "  -c 'neighbor virtcloud remote-as {asn}' \\",

@@ -139,6 +139,38 @@ def test_an_evpn_edge_gets_sessions_with_all_other_edges() -> None:
     assert backbone.to_fill == {"<core_port>": "the device's port towards the rest of the backbone"}
 
 
+def make_ipv6_sheet(kind: dict[str, object], platform: str) -> PreparationSheet:
+    """Return the sheet of an edge whose loopback is an IPv6 address."""
+    document = topology(kind, "pe1:ac").model_dump(mode="json")
+    document["sites"][0]["edges"][0] |= {"platform": platform, "loopback": "2001:db8:ffff::1"}
+    two_sites = Topology.model_validate(document)
+    return make_sheets(two_sites, two_sites.site("brno"), POOL, BackboneDevice(core_port="core9")).sheets[1]
+
+
+def test_a_linux_edge_gets_an_ipv6_loopback_as_a_single_address() -> None:
+    """With the prefix length 32, all IPv6 addresses of the backbone would be on the loopback interface."""
+    sheet = make_ipv6_sheet(KINDS[TransportKind.EVPN], "linux_edge")
+    assert "ip address add 2001:db8:ffff::1/128 dev lo" in sheet.lines
+    assert "  -c 'neighbor virtcloud update-source 2001:db8:ffff::1' \\" in sheet.lines
+    assert "  -c 'bgp router-id <router_id>' \\" in sheet.lines
+    assert sheet.to_fill.keys() == {"<router_id>"}
+
+
+@pytest.mark.parametrize(
+    ("platform", "kind"),
+    [
+        (name, kind)
+        for name, edge_platform in EDGE_PLATFORMS.items()
+        for kind in sorted(edge_platform.capabilities.kinds & {TransportKind.VPLS, TransportKind.EVPN})
+        if name != "linux_edge"
+    ],
+)
+def test_other_edges_get_no_ipv6_loopback(platform: str, kind: TransportKind) -> None:
+    sheet = make_ipv6_sheet(KINDS[kind], platform)
+    assert not any("2001:db8:ffff::1" in line for line in sheet.lines)
+    assert "<ipv4_loopback>" in sheet.to_fill
+
+
 def test_an_edge_with_service_vlans_gets_its_core_port_only() -> None:
     _, backbone = sheets(S_TAGS)
     assert backbone.lines == ("ip link set core mtu 1508 up",)
