@@ -40,6 +40,10 @@ class DueDevices:
         """Return a time. Every device that was last read at this time or earlier is due."""
         return max(now - self.drift_interval, self.read_before or now)
 
+    def find_latest_reading(self, now: datetime) -> datetime:
+        """Return a time in the future. Every device whose last reading is later than this time is due."""
+        return now + self.drift_interval
+
 
 @dataclass(frozen=True, slots=True)
 class RetryState:
@@ -57,11 +61,13 @@ def is_due(device: DeviceStatus, now: datetime, drift_interval: timedelta, since
     """Return whether a device must be reconciled.
 
     A device is due if it was never read, is unreachable, or has not confirmed the wanted revision. A device is also due
-    if its last reading is at least ``drift_interval`` old, or was before ``since``.
+    if its last reading is at least ``drift_interval`` old, or was before ``since``. If the clock stepped backwards, the
+    last reading can be in the future. Then the device is due if the reading is more than ``drift_interval`` ahead.
     """
     if device.checked_at is None or not device.reachable or device.confirmed < device.wanted:
         return True
-    return now - device.checked_at >= drift_interval or (since is not None and device.checked_at < since)
+    age = now - device.checked_at
+    return age >= drift_interval or age < -drift_interval or (since is not None and device.checked_at < since)
 
 
 def choose_due_devices(  # noqa: PLR0913 - the choice depends on all parameters

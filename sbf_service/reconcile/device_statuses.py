@@ -38,9 +38,11 @@ _DUE_DEVICES = union(
     _DEVICES.where(or_(ElementRow.confirmed_revision < ElementRow.wanted_revision, ElementRow.reachable.is_(False))),
     _DEVICES.where(ElementRow.checked_at.is_(None)),
     _DEVICES.where(ElementRow.checked_at <= bindparam("oldest")),
+    _DEVICES.where(ElementRow.checked_at > bindparam("latest")),
 )
-"""Selects the switches and edges that may be due. A device that was last read at ``oldest`` or earlier is due.
+"""Selects the switches and edges that may be due.
 
+A device that was last read at ``oldest`` or earlier, or later than ``latest``, is due.
 Each part of the union uses an index, so devices that are not due take no time.
 """
 _IS_NAMED = ElementRow.name.in_(bindparam("names", type_=NAME_TYPE, expanding=True))
@@ -122,7 +124,8 @@ def read_device_statuses(unit: Unit, holder: str, due: DueDevices | None = None)
 def _read_devices(unit: Unit, due: DueDevices | None) -> dict[str, Any]:
     if due is None:
         return {row.name: row for row in unit.connection.execute(_DEVICES)}
-    found = unit.connection.execute(_DUE_DEVICES, {"oldest": due.find_oldest_reading(unit.now)})
+    times = {"oldest": due.find_oldest_reading(unit.now), "latest": due.find_latest_reading(unit.now)}
+    found = unit.connection.execute(_DUE_DEVICES, times)
     rows: dict[str, Any] = {row.name: row for row in found}
     for group in split_ids(sorted(due.names - rows.keys())):
         rows |= {row.name: row for row in unit.connection.execute(_NAMED_DEVICES, {"names": group})}

@@ -32,8 +32,9 @@ class WorkQueue:
     """The busy devices of one replica, and the devices that must pause after a failure.
 
     The scheduler's lock protects the queue. ``clock`` returns a monotonic time in seconds, ``jitter`` a random number
-    from 0 to 1. ``since`` is the database's time at the first query. A device that was last read before ``since`` is
-    due: the device may have restarted while this replica was stopped.
+    from 0 to 1. ``since`` is the database's time at the first query, or an earlier time if the database's clock stepped
+    backwards. A device that was last read before ``since`` is due: the device may have restarted while this replica was
+    stopped.
     """
 
     settings: ServiceSettings
@@ -60,7 +61,7 @@ class WorkQueue:
         A device in ``lost`` ended its session and is due.
         """
         by_name = {status.name: status for status in statuses}
-        self.since = self.since or now
+        self.since = now if self.since is None else min(self.since, now)
         chosen = choose_due_devices(
             [replace(status, checked_at=None) if name in lost else status for name, status in by_name.items()],
             now=now,

@@ -131,6 +131,18 @@ def test_a_switch_that_ended_its_session_is_read_immediately(world: World) -> No
     assert world.switches["praha-sw1"].calls == others
 
 
+def test_a_backward_step_of_the_clock_causes_one_reading(world: World) -> None:
+    """Otherwise, SBF would detect no drift until the clock has reached the time of the last reading again."""
+    scheduler = world.service.scheduler
+    scheduler.spawn = lambda work, _name: work()
+    scheduler._start_due()
+    world.clock.advance(-3600)
+    for _ in range(3):
+        world.clock.advance(1)
+        scheduler._start_due()
+    assert world.switches["brno-sw1"].calls == ["read"]
+
+
 def test_workers_start_although_the_sweep_fails(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise ValueError("a fault of the sweep")
