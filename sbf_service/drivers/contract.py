@@ -167,13 +167,15 @@ class EdgeScope:
 class EdgeCapabilities:
     """The kinds of transport that a platform of provider edges supports, and the VLAN IDs that the platform reserves.
 
-    ``atomic`` and ``confirm_timer``: see :class:`SwitchCapabilities`.
+    ``atomic`` and ``confirm_timer``: see :class:`SwitchCapabilities`. ``services_by_kind``: on an edge, services of
+    transports of different kinds may have the same service ID.
     """
 
     kinds: frozenset[TransportKind]
     reserved: VlanSet = field(default_factory=VlanSet)
     atomic: bool = False
     confirm_timer: bool = False
+    services_by_kind: bool = False
 
 
 class EdgeDriver(Protocol):

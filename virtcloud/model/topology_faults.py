@@ -85,12 +85,9 @@ def _transport_faults(topology: TopologyDocument) -> Iterator[BadInput]:
     Such transports are of the same kind and have common service IDs, and at least one of the two is configured at
     provider edges.
     """
-    indexed = [(index, transport) for index, transport in enumerate(topology.transports) if transport.service_ids]
-    for (_, transport), (index, other) in combinations(indexed, 2):
-        first = max(transport.service_ids[0], other.service_ids[0])
-        last = min(transport.service_ids[-1], other.service_ids[-1])
-        if transport.kind is other.kind and first <= last and (transport.on_edges or other.on_edges):
-            both = f"{first}-{last}" if first < last else str(first)
+    for (_, transport), (index, other) in combinations(enumerate(topology.transports), 2):
+        both = transport.find_common_service_ids(other)
+        if both and transport.kind is other.kind and (transport.on_edges or other.on_edges):
             yield BadInput(
                 f"transports {transport.name} and {other.name} of kind {transport.kind}: expected different service "
                 f"IDs, got {both} in both",

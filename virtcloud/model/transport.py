@@ -113,6 +113,14 @@ class Transport(Document):
         """The ID of the shared service, or all service IDs that SBF allocates; empty if there are none."""
         return range(self.shared, self.shared + 1) if self.shared else self.services
 
+    def find_common_service_ids(self, other: "Transport") -> str:
+        """Return the service IDs of both transports, such as ``150-199`` or ``7``; an empty text if there are none."""
+        if not self.service_ids or not other.service_ids:
+            return ""
+        first = max(self.service_ids[0], other.service_ids[0])
+        last = min(self.service_ids[-1], other.service_ids[-1])
+        return f"{first}-{last}" if first < last else str(first) if first == last else ""
+
     @property
     def on_edges(self) -> bool:
         """Whether sites are attached at provider edges, which SBF configures for each cluster."""

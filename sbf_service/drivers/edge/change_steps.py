@@ -10,11 +10,13 @@ that all clusters of a transport share.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from sbf_service.drivers.device_errors import ChangeFault
 from sbf_service.drivers.edge.edge_dialect import CircuitPiece, EdgeReading
 from sbf_service.drivers.edge.edge_templates import EdgeTemplates
 from sbf_service.drivers.edge.observed_circuits import PieceGroup, group_pieces
 from sbf_service.drivers.switch.dialect import Commands
 from virtcloud.model.edge import NO_SERVICE, Circuit, CircuitRemnant, EdgeDifference
+from virtcloud.model.errors import Refused
 from virtcloud.model.values import PortName
 from virtcloud.model.vlans import VlanSet
 
@@ -39,10 +41,34 @@ class ChangeStep:
         return VlanSet(int(vlan) for vlan in vlans if vlan.isdecimal())
 
 
+def separate_refused(
+    templates: EdgeTemplates, difference: EdgeDifference
+) -> tuple[EdgeDifference, tuple[ChangeFault, ...]]:
+    """Return the difference without the new circuits that the platform cannot create, and a fault for each of these."""
+    possible, faults = list[Circuit](), list[ChangeFault]()
+    for circuit in difference.add:
+        try:
+            _check_creation(templates, circuit)
+        except Refused as error:
+            text = str(error).removeprefix(f"edge {templates.edge.name}: ")
+            faults.append(ChangeFault(text, VlanSet([circuit.vlan])))
+        else:
+            possible.append(circuit)
+    return difference.model_copy(update={"add": tuple(possible)}), tuple(faults)
+
+
+def _check_creation(templates: EdgeTemplates, circuit: Circuit) -> None:
+    """Raise Refused if the platform cannot create a circuit."""
+    templates.domain(circuit)
+    for kind in templates.kinds(circuit):
+        templates.render_creation(kind, circuit)
+
+
 def plan_steps(templates: EdgeTemplates, difference: EdgeDifference, reading: EdgeReading) -> list[ChangeStep]:
     """Return the steps that apply a difference. The driver sends them after the steps of :func:`plan_preparations`.
 
-    Omit the commands that enter and leave the configuration mode.
+    Omit the commands that enter and leave the configuration mode. Raise Refused for a circuit that the platform cannot
+    create: see :func:`separate_refused`.
     """
     groups = [(group, _find_removed_pieces(templates, group, difference)) for group in group_pieces(reading)]
     changed = [(group, pieces) for group, pieces in groups if pieces is not None]

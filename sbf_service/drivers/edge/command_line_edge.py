@@ -5,7 +5,13 @@ from dataclasses import replace
 
 from sbf_service.drivers.contract import Backbone, EdgeScope
 from sbf_service.drivers.device_errors import ChangeFault, build_parse_error, build_refusal
-from sbf_service.drivers.edge.change_steps import ChangeStep, find_unready_ports, plan_preparations, plan_steps
+from sbf_service.drivers.edge.change_steps import (
+    ChangeStep,
+    find_unready_ports,
+    plan_preparations,
+    plan_steps,
+    separate_refused,
+)
 from sbf_service.drivers.edge.edge_dialect import EdgeDialect, EdgeReading
 from sbf_service.drivers.edge.edge_templates import EdgeTemplates
 from sbf_service.drivers.edge.observed_circuits import derive_circuits
@@ -46,14 +52,20 @@ class CommandLineEdge:
         """Apply a difference without saving the configuration.
 
         On a device with a candidate configuration, a refused line discards the whole change. On other devices, a
-        refused line stops only the steps that concern the same service, VLAN or port.
+        refused line stops only the steps that concern the same service, VLAN or port. Circuits that the platform cannot
+        create stop no other circuit.
         """
         if not difference:
             return
         reading, self._reading = self._reading or self._read_all(ALL_VLANS), None
-        steps = plan_steps(self._templates_for(reading), difference, reading)
-        self._prepare(difference, reading)
-        self._apply_steps(steps)
+        templates = self._templates_for(reading)
+        possible, faults = separate_refused(templates, difference)
+        if possible:
+            steps = plan_steps(templates, possible, reading)
+            self._prepare(possible, reading)
+            self._apply_steps(steps, faults)
+        elif faults:
+            raise build_refusal(f"{self._edge}: ", faults)
 
     def save(self) -> bool:
         """Write the startup configuration on platforms where a commit does not write it.
@@ -117,11 +129,12 @@ class CommandLineEdge:
             if unclosed := [port for canonical, port in ports.items() if canonical not in after.empty]:
                 raise Refused(f"{self._edge}, port {', '.join(unclosed)}: {UNCLOSED}: {NOTHING_DONE}")
 
-    def _apply_steps(self, steps: Iterable[ChangeStep]) -> None:
-        faults: list[ChangeFault] = []
+    def _apply_steps(self, steps: Iterable[ChangeStep], before: Sequence[ChangeFault] = ()) -> None:
+        """Send steps. Raise Refused with the faults in ``before`` and the device's refusals."""
+        faults = [*before]
         self._change_mode(self._dialect.configure, faults)
         self._send_steps(steps, faults)
-        is_discarded = bool(faults and self._dialect.give_up)
+        is_discarded = bool(len(faults) > len(before) and self._dialect.give_up)
         self._change_mode(self._dialect.give_up if is_discarded else self._dialect.leave, faults)
         if faults:
             raise build_refusal(f"{self._edge}: ", faults)

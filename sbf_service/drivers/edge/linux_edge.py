@@ -33,7 +33,7 @@ from virtcloud.model.element import Edge
 from virtcloud.model.errors import Refused
 from virtcloud.model.vlans import VlanSet
 
-CAPABILITIES = EdgeCapabilities(kinds=frozenset(PREFIXES), reserved=VlanSet([1]))
+CAPABILITIES = EdgeCapabilities(kinds=frozenset(PREFIXES), reserved=VlanSet([1]), services_by_kind=True)
 ALREADY_DONE = {"link add": "File exists", "link del": "Cannot find device"}
 """The messages that iproute2 prints for a line that was already applied."""
 

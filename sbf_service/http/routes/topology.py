@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
+from itertools import combinations
 
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -10,6 +11,7 @@ from pydantic import ValidationError
 from sbf_service.bootstrap import SbfService
 from sbf_service.domain.rights import Action, is_allowed
 from sbf_service.domain.wanted import find_edge_transports
+from sbf_service.drivers.contract import EdgeCapabilities
 from sbf_service.http.auth.authorization import CurrentCaller, CurrentService, describe_site
 from sbf_service.http.auth.caller import Caller
 from sbf_service.http.entity_tags import make_etag, matches, not_modified
@@ -157,7 +159,7 @@ def check_device_support(
                     "connects, got none"
                 )
         for edge in site.edges:
-            for fault in _find_edge_faults(topology, edge, platforms.of_edge(edge).capabilities.kinds):
+            for fault in _find_edge_faults(topology, edge, platforms.of_edge(edge).capabilities):
                 raise BadInput(f"edge {edge.name}: {fault}")
 
 
@@ -181,8 +183,9 @@ def _check_credential(device: Device, credentials: Collection[str]) -> None:
         )
 
 
-def _find_edge_faults(topology: Topology, edge: Edge, kinds: frozenset[TransportKind]) -> Iterator[str]:
-    for transport in find_edge_transports(topology, edge.name):
+def _find_edge_faults(topology: Topology, edge: Edge, capabilities: EdgeCapabilities) -> Iterator[str]:
+    transports, kinds = find_edge_transports(topology, edge.name), capabilities.kinds
+    for transport in transports:
         label = f"transport {transport.name} of kind {transport.kind}"
         if transport.kind not in kinds:
             yield f"expected a transport that {edge.platform} supports ({', '.join(sorted(kinds))}), got {label}"
@@ -190,6 +193,13 @@ def _find_edge_faults(topology: Topology, edge: Edge, kinds: frozenset[Transport
             yield f"expected the loopback that the other edges of {label} connect to, got none"
         if transport.kind is TransportKind.QINQ and edge.core_port is None:
             yield f"expected the core_port that carries the service VLANs of {label}, got none"
+    for transport, other in combinations(transports, 2):
+        both = transport.find_common_service_ids(other)
+        if both and not capabilities.services_by_kind:
+            yield (
+                f"expected different service IDs in transports {transport.name} and {other.name}, because services of "
+                f"{edge.platform} are named after their IDs only, got {both} in both: change the range of one transport"
+            )
 
 
 def _authorize_part(caller: Caller, name: Name, part: SitePart) -> None:

@@ -296,6 +296,18 @@ def test_an_unsupported_transport_is_refused_without_a_change(first_bench: EdgeB
     assert first_bench.device.running_config() == before
 
 
+def test_an_unsupported_transport_stops_no_other_circuit(direct: EdgeBench) -> None:
+    direct.converge(120)
+    other = Circuit(transport=Name("other"), port=direct.ports[0], vlan=VlanId(113), service=5)
+    change = EdgeDifference(add=(direct.circuit(112), other), remove=(direct.circuit(120),))
+    with pytest.raises(
+        Refused, match=r"^edge pe1: wanted service 5 of transport other, which .* cannot create"
+    ) as error:
+        direct.driver.apply(change)
+    assert error.value.about.keys() == {113}
+    assert direct.read() == EdgeObserved(circuits=(direct.circuit(112),))
+
+
 @pytest.mark.parametrize("platform", READY)
 @pytest.mark.parametrize(
     ("mode", "native", "words"),

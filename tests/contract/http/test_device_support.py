@@ -1,6 +1,7 @@
 """Tests of the errors for a topology with devices that SBF cannot configure."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,29 @@ def test_an_edge_without_a_port_for_service_vlans_is_refused(world: World) -> No
     assert put(world, lambda edge: edge.update(core_port=None), qinq)[2] == (
         "edge brno-pe1: expected the core_port that carries the service VLANs of transport qinq of kind qinq, got none"
     )
+
+
+VPLS = {"name": "vpls", "kind": "vpls", "vpn_ids": "3005-3999", "asn": 65000}
+QINQ = {"name": "qinq", "kind": "qinq", "s_tags": "3000-3009"}
+
+
+def test_transports_of_an_edge_with_common_service_ids_are_refused(world: World) -> None:
+    assert put(world, lambda _edge: None, VPLS, QINQ)[2] == (
+        "edge brno-pe1: expected different service IDs in transports vpls and qinq, because services of fake are named "
+        "after their IDs only, got 3005-3009 in both: change the range of one transport"
+    )
+
+
+def test_common_service_ids_are_accepted_on_edges_that_separate_kinds(world: World) -> None:
+    world.edges.facts = replace(world.edges.facts, services_by_kind=True)
+    document = three_edges(VPLS, QINQ).model_dump(mode="json")
+    assert ask(world, "PUT", "/v1/topology", document).status_code == 200
+
+
+def test_a_stored_topology_with_common_service_ids_remains_readable(world: World) -> None:
+    """Earlier versions of SBF accepted such a topology."""
+    world.put_topology(three_edges(VPLS, QINQ))
+    assert ask(world, "GET", "/v1/topology").status_code == 200
 
 
 def test_an_edge_with_an_unknown_credential_is_refused(world: World) -> None:
