@@ -141,6 +141,11 @@ OTHER_USES = {
             "xconnect 192.0.2.9 5 encapsulation mpls",
         ),
         ("interface Te0/0/12", "service instance 1012 ethernet", "encapsulation dot1q 1012", "bridge-domain 60"),
+        ("interface Gi0/0/3", "service instance 5 ethernet", "encapsulation dot1q 5", "bridge-domain 112"),
+        ("interface Gi0/0/1", "service instance 5 ethernet", "encapsulation dot1q 5", "bridge-domain 112"),
+        ("l2 vfi foreign manual", "vpn id 500", "bridge-domain 112"),
+        ("interface Gi0/0/3", "service instance 5 ethernet", "encapsulation dot1q 5", "bridge-domain 77"),
+        ("l2 vfi foreign manual", "vpn id 500", "bridge-domain 77"),
     ),
     "cisco_iosxr": (
         ("interface Gi0/0/0/1.5 l2transport", "encapsulation dot1q 112"),

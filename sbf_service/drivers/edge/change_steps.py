@@ -10,10 +10,10 @@ that all clusters of a transport share.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from sbf_service.drivers.device_errors import ChangeFault
+from sbf_service.drivers.device_errors import FOREIGN_SERVICE_REMEDY, ChangeFault, quote_start
 from sbf_service.drivers.edge.edge_dialect import CircuitPiece, EdgeReading
 from sbf_service.drivers.edge.edge_templates import EdgeTemplates
-from sbf_service.drivers.edge.observed_circuits import PieceGroup, group_pieces
+from sbf_service.drivers.edge.observed_circuits import PieceGroup, find_foreign_domains, group_pieces
 from sbf_service.drivers.switch.dialect import Commands
 from virtcloud.model.edge import NO_SERVICE, Circuit, CircuitRemnant, EdgeDifference
 from virtcloud.model.errors import Refused
@@ -42,13 +42,17 @@ class ChangeStep:
 
 
 def separate_refused(
-    templates: EdgeTemplates, difference: EdgeDifference
+    templates: EdgeTemplates, difference: EdgeDifference, reading: EdgeReading
 ) -> tuple[EdgeDifference, tuple[ChangeFault, ...]]:
-    """Return the difference without the new circuits that the platform cannot create, and a fault for each of these."""
+    """Return the difference without the new circuits that SBF cannot create, and a fault for each of these circuits.
+
+    SBF cannot create a circuit that the platform does not support, or whose bridge domain is in other use.
+    """
     possible, faults = list[Circuit](), list[ChangeFault]()
+    foreign = find_foreign_domains(templates, reading)
     for circuit in difference.add:
         try:
-            _check_creation(templates, circuit)
+            _check_creation(templates, circuit, foreign)
         except Refused as error:
             text = str(error).removeprefix(f"edge {templates.edge.name}: ")
             faults.append(ChangeFault(text, VlanSet([circuit.vlan])))
@@ -57,9 +61,11 @@ def separate_refused(
     return difference.model_copy(update={"add": tuple(possible)}), tuple(faults)
 
 
-def _check_creation(templates: EdgeTemplates, circuit: Circuit) -> None:
-    """Raise Refused if the platform cannot create a circuit."""
-    templates.domain(circuit)
+def _check_creation(templates: EdgeTemplates, circuit: Circuit, foreign: Mapping[str, PieceGroup]) -> None:
+    """Raise Refused if the platform cannot create a circuit, or if the circuit's bridge domain is in ``foreign``."""
+    if group := foreign.get(templates.domain(circuit)):
+        expected = f"expected no other use of bridge domain {group.domain}"
+        raise Refused(f"{expected}, found {quote_start(str(group.pieces[0]))}: {FOREIGN_SERVICE_REMEDY}")
     for kind in templates.kinds(circuit):
         templates.render_creation(kind, circuit)
 

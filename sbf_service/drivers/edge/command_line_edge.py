@@ -59,7 +59,7 @@ class CommandLineEdge:
             return
         reading, self._reading = self._reading or self._read_all(ALL_VLANS), None
         templates = self._templates_for(reading)
-        possible, faults = separate_refused(templates, difference)
+        possible, faults = separate_refused(templates, difference, reading)
         if possible:
             steps = plan_steps(templates, possible, reading)
             self._prepare(possible, reading)
@@ -76,11 +76,16 @@ class CommandLineEdge:
         return bool(self._dialect.save)
 
     def list_commands(self, difference: EdgeDifference) -> tuple[str, ...]:
-        """Return the commands that apply and save a difference; empty for an empty difference."""
+        """Return the commands that apply and save a difference; empty for an empty difference.
+
+        Raise Refused for a circuit that SBF cannot create.
+        """
         if not difference:
             return ()
         reading, dialect = self._reading or self._read_all(ALL_VLANS), self._dialect
         templates = self._templates_for(reading)
+        if faults := separate_refused(templates, difference, reading)[1]:
+            raise build_refusal(f"{self._edge}: ", faults)
         parts = plan_preparations(templates, difference, reading), plan_steps(templates, difference, reading)
         changes = [
             line

@@ -122,7 +122,10 @@ class EdgeDialect:
     only on managed ports.
     """
     numbered_domains: bool = False
-    """Whether the number of a bridge domain is a VLAN ID. If so, the number of a shared service must be in no pool."""
+    """Whether the number of a bridge domain is a VLAN ID. If so, the number of a shared service must be in no pool.
+
+    If another user's configuration is in the bridge domain of a VLAN ID, the VLAN ID is in other use.
+    """
     busy: re.Pattern[str] | None = None
     """The pattern of the refusal while another user is configuring the device."""
     reserved: VlanSet = field(default_factory=lambda: VlanSet([1]))

@@ -48,6 +48,17 @@ class EdgeTemplates:
         recipes = self.dialect.recipes
         return tuple(item for item in self.backbone.transports if _recipe_key(item) in recipes and item.on_edges)
 
+    @property
+    def has_vlan_domains(self) -> bool:
+        """Whether SBF uses VLAN IDs as the numbers of bridge domains, which are numbers of the whole edge."""
+        return self.dialect.numbered_domains and any(item.shared is None for item in self.transports)
+
+    @property
+    def shared_domains(self) -> frozenset[str]:
+        """The numbers of the bridge domains of shared services; empty on platforms without numbered domains."""
+        shared = (item.shared for item in self.transports if self.dialect.numbered_domains)
+        return frozenset(str(number) for number in shared if number is not None)
+
     def kinds(self, circuit: Circuit, *, joined: bool = False) -> tuple[str, ...]:
         """Return the kinds of pieces of a circuit, in the order of their creation.
 

@@ -1,5 +1,6 @@
 """Derives an edge's circuits, and remnants of incomplete circuits, from the pieces of circuits on the edge. Pure."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from virtcloud.model.values import PortName, VlanId
 
 SHUTDOWN_LINES = frozenset({"shutdown", "state suspend", "disable"})
 """Lines that prevent a port, a subinterface or a VLAN from carrying frames."""
+NAMES = re.compile(r"name (?P<vlan>.+)|l2 vfi (?P<vfi>\S+)(?: .*)?")
+"""Lines that contain the name of a VLAN or of a VFI."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +84,32 @@ def derive_circuits(templates: EdgeTemplates, reading: EdgeReading, scope: EdgeS
             down |= {circuit for circuit in complete if _is_down(templates, group, circuit, reading)}
             remnants += incomplete
     return EdgeObserved(
-        circuits=sort_circuits(circuits), parts=tuple(remnants), foreign=tuple(foreign), down=sort_circuits(down)
+        circuits=sort_circuits(circuits),
+        parts=tuple(remnants),
+        foreign=_omit_own_vlans(templates, foreign, (*circuits, *remnants)),
+        down=sort_circuits(down),
     )
+
+
+def find_foreign_domains(templates: EdgeTemplates, reading: EdgeReading) -> dict[str, PieceGroup]:
+    """Return the groups that are in no service of the edge's transports, by domain.
+
+    The result is empty on platforms without numbered bridge domains: on these platforms, the domain of a circuit is
+    never the domain of another user's pieces.
+    """
+    groups = group_pieces(reading) if templates.dialect.numbered_domains else []
+    return {group.domain: group for group in groups if not any(map(templates.transport, group.services))}
+
+
+def _omit_own_vlans(
+    templates: EdgeTemplates, foreign: Iterable[ForeignVlan], own: Iterable[Circuit | CircuitRemnant]
+) -> tuple[ForeignVlan, ...]:
+    """Omit a VLAN ID whose bridge domain is in other use, while SBF has the VLAN on a port in another domain.
+
+    Otherwise, SBF could not remove this VLAN from the port. The driver refuses a new circuit in the bridge domain.
+    """
+    vlans = {subject.vlan for subject in own} if templates.dialect.numbered_domains else set()
+    return tuple(other for other in foreign if other.vlan not in vlans)
 
 
 def _is_down(templates: EdgeTemplates, group: PieceGroup, circuit: Circuit, reading: EdgeReading) -> bool:
@@ -106,25 +133,30 @@ def _find_foreign_vlan(
     """Return the group's VLAN if the pool contains this VLAN and the VLAN is foreign; otherwise None.
 
     The VLAN is foreign if an unmanaged port carries the VLAN, if SBF cannot have created one of the group's pieces, or
-    if the group has ``core`` pieces and SBF did not record that it created the VLAN.
+    if the group has ``core`` pieces and SBF did not record that it created the VLAN. On a platform with numbered bridge
+    domains, the VLAN is also foreign if its number is the number of a bridge domain without managed services.
 
-    Return None on platforms without device-wide VLANs. Also return None for a group in a managed service:
-    :func:`_check_ownership` checks such a group.
+    Return None on platforms with neither device-wide VLANs nor numbered bridge domains. Also return None for a group in
+    a managed service: :func:`_check_ownership` checks such a group.
     """
     vlan = int(group.domain) if group.domain.isdigit() else 0
-    if not templates.dialect.global_vlans or vlan not in scope.vlans or any(map(templates.transport, group.services)):
+    is_numbered = templates.has_vlan_domains
+    if vlan not in scope.vlans or any(map(templates.transport, group.services)):
         return None
-    attached = (piece.port for piece in group.attachments if piece.port is not None)
+    if not templates.dialect.global_vlans and not is_numbered:
+        return None
+    attached = (piece.port for piece in group.pieces if piece.kind != CORE and piece.port is not None)
     unmanaged_ports = tuple(sorted(port for port in attached if port not in ports))
     exists_unowned = bool(group.core) and vlan not in scope.created
-    if not unmanaged_ports and not exists_unowned and all(piece.by_sbf for piece in group.pieces):
+    is_free = not is_numbered and all(piece.by_sbf for piece in group.pieces)
+    if is_free and not unmanaged_ports and not exists_unowned:
         return None
     name = next((name for piece in group.core for name in _find_names(piece)), None)
     return ForeignVlan(vlan=VlanId(vlan), name=name, ports=tuple(map(PortName, unmanaged_ports)))
 
 
 def _find_names(piece: CircuitPiece) -> list[str]:
-    return [line.removeprefix("name ") for line in piece.body if line.startswith("name ")]
+    return [found["vlan"] or found["vfi"] for line in sorted(piece.body) if (found := NAMES.fullmatch(line))]
 
 
 def _check_vpn_ids(templates: EdgeTemplates, scope: EdgeScope) -> None:
@@ -152,7 +184,7 @@ def _is_managed(templates: EdgeTemplates, group: PieceGroup, ports: dict[str, Po
     has_managed_vlan = any(
         (on_all_ports or piece.port in ports) and piece.vlan in scope.vlans for piece in group.pieces
     )
-    return in_service or has_managed_vlan
+    return in_service or has_managed_vlan or group.domain in templates.shared_domains
 
 
 def _check_ownership(templates: EdgeTemplates, group: PieceGroup, ports: dict[str, PortName], scope: EdgeScope) -> None:

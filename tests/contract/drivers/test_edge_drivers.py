@@ -236,6 +236,22 @@ def test_a_managed_vlan_in_other_use_is_left_unchanged(platform: str, lines: tup
     assert detected
 
 
+@pytest.mark.parametrize(
+    ("platform", "lines"), [(name, lines) for name, misuses in OTHER_USES.items() for lines in misuses]
+)
+def test_a_cluster_is_never_joined_to_another_use(platform: str, lines: tuple[str, ...]) -> None:
+    """SBF is asked for VLAN 112, although this VLAN ID or its service is in other use."""
+    for kind in (kind for name, kind in PAIRS if name == platform):
+        bench = open_direct_bench(platform, kind)
+        bench.device.configure(*lines)
+        before, joined = bench.device.running_config(), bench.device.joined()
+        with suppress(Unsafe):
+            bench.converge(112)
+            assert {domain: bench.device.joined()[domain] for domain in joined} == joined
+            bench.converge()
+        assert bench.device.running_config() == before
+
+
 def test_one_session_is_sufficient(platform: str, make_edge_bench: MakeBench) -> None:
     bench = make_edge_bench(platform, next(kind for name, kind in PAIRS if name == platform), sessions=1)
     assert not bench.converge(112)

@@ -23,7 +23,7 @@ from virtcloud.model.edge import (
 )
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
 from virtcloud.model.switch_state import ForeignVlan
-from virtcloud.model.values import VlanId
+from virtcloud.model.values import PortName, VlanId
 from virtcloud.model.vlans import VlanSet
 
 MakeBench = Callable[..., EdgeBench]
@@ -126,6 +126,62 @@ def test_the_tag_is_kept_only_in_a_shared_vfi(make_edge_bench: MakeBench) -> Non
         bench = make_edge_bench("cisco_iosxe", kind)
         bench.converge(112, 120)
         assert bench.device.running_config().count("rewrite ingress tag pop 1 symmetric") == rewrites
+
+
+BDI = "interface BDI112\n ip address 192.0.2.1 255.255.255.0"
+CUSTOMER = "l2 vfi CUST manual\n vpn id 500\n bridge-domain 112"
+INSTANCE = "interface GigabitEthernet0/0/3\n service instance 5 ethernet\n  encapsulation dot1q 5\n  bridge-domain 112"
+
+
+def print_ios_xe_blocks(bench: EdgeBench, *added: str) -> None:
+    """Make the emulated edge print ``added`` after its own configuration."""
+    shown = "\n".join([bench.device.running_config().removesuffix("end"), *added, "end"])
+    bench.device.fail("print", "^show running-config", text=shown, times=9)
+
+
+@pytest.mark.parametrize(
+    ("block", "other"),
+    [
+        (BDI, ForeignVlan(vlan=VlanId(112), ports=(PortName("BDI112"),))),
+        (CUSTOMER, ForeignVlan(vlan=VlanId(112), name="CUST")),
+        (INSTANCE, ForeignVlan(vlan=VlanId(112), ports=(PortName("GigabitEthernet0/0/3"),))),
+    ],
+)
+@pytest.mark.parametrize("kind", ["vpls", "qinq"])
+def test_a_bridge_domain_in_other_use_blocks_only_its_vlan(kind: str, block: str, other: ForeignVlan) -> None:
+    bench = open_direct_bench("cisco_iosxe", kind)
+    print_ios_xe_blocks(bench, block)
+    wanted = EdgeWanted(circuits=(bench.circuit(112), bench.circuit(120)))
+    observed = bench.read()
+    assert observed.foreign == (other,)
+    assert compare_edge(wanted, observed).add == (bench.circuit(120),)
+    assert str(find_blocked_circuits(wanted, observed)) == "112"
+
+
+def test_bridge_domains_of_the_pool_are_free_if_all_clusters_share_a_vfi() -> None:
+    bench = open_direct_bench("cisco_iosxe", "shared")
+    print_ios_xe_blocks(bench, BDI, CUSTOMER, INSTANCE)
+    assert bench.read() == EdgeObserved()
+
+
+@pytest.mark.parametrize("block", [BDI, CUSTOMER, INSTANCE])
+def test_other_use_of_a_shared_bridge_domain_is_unsafe(block: str) -> None:
+    bench = open_direct_bench("cisco_iosxe", "shared")
+    print_ios_xe_blocks(bench, block.replace("112", "77"))
+    with pytest.raises(Unsafe, match=r"edge pe1: expected only .*: this configuration was left unchanged"):
+        bench.read()
+
+
+def test_an_incomplete_circuit_is_deleted_although_its_bridge_domain_is_in_other_use() -> None:
+    bench = open_direct_bench("cisco_iosxe", "vpls")
+    bench.device.configure(f"interface {bench.ports[0]}", "service instance 112 ethernet")
+    bench.device.configure("l2 vfi CUST manual", "vpn id 500", "bridge-domain 112")
+    with pytest.raises(Refused, match="edge pe1: expected no other use of bridge domain 112, found vfi 112: ") as error:
+        bench.converge(112, 120)
+    assert error.value.about.keys() == {112}
+    assert bench.read() == EdgeObserved(
+        circuits=(bench.circuit(120),), foreign=(ForeignVlan(vlan=VlanId(112), name="CUST"),)
+    )
 
 
 def test_a_shared_vpn_id_above_4094_is_refused(make_edge_bench: MakeBench) -> None:

@@ -2,7 +2,9 @@
 
 A cluster consists of a service instance on the port, a bridge domain, and a connection to the backbone. With ``vpls``,
 the connection is a VFI, signalled by LDP (RFC 4762). With ``qinq``, the connection is a service instance with the S-tag
-on the core port. The number of the bridge domain is the VLAN ID, which belongs to one cluster at the site.
+on the core port. The number of the bridge domain is the VLAN ID, which belongs to one cluster at the site. Numbers of
+bridge domains belong to the whole edge: a service instance of any port, a VFI or the interface ``BDI112`` can be in
+bridge domain 112. Then VLAN 112 is in other use.
 
 A *shared* VFI (``vpn_id``) carries all clusters of a transport. The number of its bridge domain is the VPN ID, which
 must therefore be at most 4094. The VPN ID must also be outside the site's pool, because SBF uses the VLAN IDs of the
@@ -20,6 +22,7 @@ port (``dot1q tunneling ethertype``).
 from collections.abc import Iterator, Sequence
 
 from sbf_service.drivers.edge.configuration_tree import (
+    ROUTED,
     ConfigurationBlock,
     find_blocks,
     find_shut_ports,
@@ -64,7 +67,8 @@ def parse_answers(answers: Sequence[str], vlans: VlanSet) -> EdgeReading:
     pieces = [_parse_vfi(words, block) for words, block in find_blocks(blocks, "l2 vfi ")]
     for port, block in ports.items():
         if port.startswith("BDI"):
-            pieces.append(CircuitPiece(kind="routed", domain=port.removeprefix("BDI"), body=block.lines, by_sbf=False))
+            domain_number = port.removeprefix("BDI")
+            pieces.append(CircuitPiece(kind=ROUTED, domain=domain_number, port=port, body=block.lines, by_sbf=False))
         pieces += _parse_service_instances(port, block, vlans)
     return EdgeReading(tuple(pieces), dict.fromkeys(ports, True), down=find_shut_ports(ports))
 
