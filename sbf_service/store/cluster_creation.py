@@ -164,7 +164,7 @@ def _put(unit: Unit, new_id: str, put: PutRequest) -> PutResult | AttemptWaits |
             return unproven
     if isinstance(decision, CreateAttempt):
         origin = find_origin(spec.owner, unit.who)
-        placed = place_spread(unit, spec, origin, put.overcommit, put.limits)
+        placed = spec if spec.spread is None else place_spread(unit, spec, origin, put.overcommit, put.limits)
         check_new_cluster(unit, put.quota, placed)
         new = NewCluster(new_id, key, decision.attempt, placed, put.sees, row, requested=spec)
         return PutResult(_create(unit, new, put.reserved), created=True)
