@@ -31,7 +31,8 @@ A changed topology can make thousands of clusters incomplete at once, and other 
 SUSPENDED_AFTER_S = 30.0
 """If the deadline sweep has not run for longer than this time, the service was suspended.
 
-Examples are SIGSTOP, a frozen control group, or a disk that does not answer.
+Examples are SIGSTOP, a frozen control group, or a disk that does not answer. With an ``agent_silence`` of 60 s or more,
+a shorter suspension makes no running agent stale.
 """
 
 log = get_log(__name__)

@@ -42,7 +42,7 @@ from sbf_service.store.user_tables import ImageRow
 from virtcloud.model.access import ClusterOrigin
 from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.element import Host, Hypervisor
-from virtcloud.model.errors import Conflict, NotFound
+from virtcloud.model.errors import BeyondLimit, Conflict, NotFound
 from virtcloud.model.guest_spec import GuestSpread
 from virtcloud.model.image import ImageFormat
 from virtcloud.model.topology import Topology
@@ -90,7 +90,10 @@ def place_spread(
     hosts = _HostReader(unit, topology, spec, spread, origin, overcommit, network)
     guests = place_guests(spread, list(hosts.read(sites)))
     placed = spec.model_copy(update={"guests": (*spec.guests, *guests), "spread": None})
-    check_request_limits(limits, placed)
+    try:
+        check_request_limits(limits, placed)
+    except BeyondLimit as error:
+        raise BeyondLimit(f"{error}; SBF chose hosts for the guests of spec.spread: request fewer guests") from error
     try:
         choose_transport(topology, placed.all_hosts, placed.sites)
     except Conflict as error:

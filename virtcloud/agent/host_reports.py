@@ -121,8 +121,8 @@ class HostReports:
         errors of the others. ``refusals`` is how often in a row the host refused a cluster, by cluster ID.
         """
         refused = _list_refused(errors, refusals)
-        if not refused <= self._refused:
-            self.report_errors(document, errors, refusals)
+        if new := refused - self._refused:
+            self.report_errors(document, errors, {cluster: refusals[cluster] for cluster in new})
         self._refused = refused
 
     def report_unreadable(self, error: AnswerUnreadable, revision: int) -> None:

@@ -251,8 +251,9 @@ class Confirmation(Document):
     revision: Revision
     """The revision of the wanted document."""
     incomplete: dict[str, ElementMessage] | None = None
-    """What each incomplete cluster still waits for on this element, by cluster id. All other wanted clusters are
-    complete."""
+    """Why each incomplete cluster is not set up completely on this element, by cluster id.
+
+    All other wanted clusters are complete."""
     remaining: Annotated[dict[str, ElementMessage] | None, OMIT_NONE] = None
     """Why the element could not remove a cluster, by cluster id. All other unwanted clusters are removed."""
 

@@ -302,11 +302,11 @@ def test_a_file_at_the_sockets_path_is_not_replaced(tmp_path: Path, make: Callab
 
 @pytest.mark.postgresql
 def test_sbf_does_not_start_on_a_database_that_refuses_changes(tmp_path: Path, postgresql: str) -> None:
-    """SBF writes a row before it answers calls. If no migration is necessary, only this write detects a standby."""
+    """SBF writes before it answers calls. If no migration is necessary, the repair of claims detects a standby."""
     read_only = f"{postgresql}&options=-c%20default_transaction_read_only%3Don"
     ended = run_sbf("serve", "--config", str(write_settings(tmp_path, database=read_only)))
     assert ended.returncode == 2
-    assert "sbf: the database cannot be used: cannot execute INSERT in a read-only transaction" in ended.stderr
+    assert " cannot be opened for writing: cannot execute UPDATE in a read-only transaction" in ended.stderr
     assert (
         "; change the setting 'database' to the address of the primary server, or let the server accept changes"
         in ended.stderr
