@@ -117,8 +117,8 @@ class PlacementRow(Base):
 
     ``blocked`` is true if the element confirmed its other clusters, but not this cluster. Possible reasons: the
     cluster's VLAN ID is in other use on the element, a guest waits for its image or could not be started, or the
-    element could not remove the cluster. ``settled`` is true if the state of the cluster can no longer change, because the cluster has ended and has
-    no quarantined claims.
+    element could not remove the cluster. ``settled`` is true if the state of the cluster can no longer change, because
+    the cluster has ended and has no quarantined claims.
     """
 
     __tablename__ = "placements"

@@ -154,8 +154,8 @@ class ElementCalls(SbfCalls):
 
         The clusters in ``incomplete`` and ``remaining`` are exceptions: the element does not have their wanted state.
         ``incomplete`` maps the id of each incomplete cluster to the reason why it is not set up completely.
-        ``remaining`` contains each cluster that the element could not remove, and maps the cluster's id to the error. An earlier SBF refuses a call
-        with ``incomplete`` or ``remaining``; then this method raises BadInput.
+        ``remaining`` contains each cluster that the element could not remove, and maps the cluster's id to the error.
+        An earlier SBF refuses a call with ``incomplete`` or ``remaining``; then this method raises BadInput.
         """
         # Keys of empty arguments are omitted, so that an earlier SBF accepts the call.
         confirmation = Confirmation(

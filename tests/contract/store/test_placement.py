@@ -248,8 +248,8 @@ def test_chosen_hosts_count_for_the_limit_of_hosts(hosts: World, path: str) -> N
     hosts.service = SbfService(**(vars(hosts.service) | {"settings": settings}))
     answer = ask(hosts, "PUT", path, {"spec": spread(2, "brno").model_dump(mode="json")})
     expected = (
-        "spec.hosts: expected at most 1, got 2; the limit is 'limits.hosts' in the settings of this SBF; SBF chose hosts "
-        "for the guests of spec.spread: request fewer guests"
+        "spec.hosts: expected at most 1, got 2; the limit is 'limits.hosts' in the settings of this SBF; SBF chose "
+        "hosts for the guests of spec.spread: request fewer guests"
     )
     assert problem(answer) == (422, BeyondLimit.slug, expected)
     assert hosts.put("small", spread(1)).created
