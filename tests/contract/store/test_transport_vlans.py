@@ -342,3 +342,4 @@ def test_a_new_latency_of_an_attachment_is_no_change_of_its_transport(four: Worl
     changed = four.topology().model_dump(mode="json")
     changed["sites"][0]["attachments"][0]["latency_ms"] = 2
     four.put_topology(Topology.model_validate(changed))
+    assert four.topology().sites[0].attachments[0].latency_ms == 2
