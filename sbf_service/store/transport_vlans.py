@@ -10,7 +10,7 @@ Each claim contains its network's transport, so that one look-up by index finds 
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, and_, bindparam, exists, func, select, update
 from sqlalchemy.orm import QueryableAttribute
@@ -50,6 +50,8 @@ _REPAIR = (
     .where(_CLAIMS.c.transport.is_(None), _OF_NETWORK.where(_CLUSTERS.c.transport.is_not(None)).exists())
     .values(transport=_OF_NETWORK.scalar_subquery())
 )
+SHOWN_CLUSTERS: Final = 10
+"""The maximum number of clusters that a warning of a collision names."""
 _HAS_SERVICE = exists().where(ServiceClaimRow.cluster_id == ClaimRow.cluster_id)
 """The condition that a claim's network has a service of its own on its transport."""
 _TWICE = (
@@ -92,8 +94,10 @@ class VlanCollision:
 
     @property
     def names(self) -> str:
-        """All clusters, such as ``"x, y (in quarantine)"``."""
-        return ", ".join((*self.clusters, *(f"{key} (in quarantine)" for key in self.quarantined)))
+        """The first :data:`SHOWN_CLUSTERS` clusters and the number of others, such as ``"x, y (in quarantine)"``."""
+        found = (*self.clusters, *(f"{key} (in quarantine)" for key in self.quarantined))
+        others = f" and {len(found) - SHOWN_CLUSTERS} others" if len(found) > SHOWN_CLUSTERS else ""
+        return ", ".join(found[:SHOWN_CLUSTERS]) + others
 
     def __str__(self) -> str:
         """Return the collision with its remedy as a sentence."""

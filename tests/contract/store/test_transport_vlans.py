@@ -13,7 +13,13 @@ from sbf_service.domain.network_conflicts import QUARANTINE_REMEDY
 from sbf_service.store.allocation import allocate_longest_unused, read_site_pools
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.observed_state import record_pending_save
-from sbf_service.store.transport_vlans import list_collisions, log_collisions, read_transport_vlans
+from sbf_service.store.transport_vlans import (
+    SHOWN_CLUSTERS,
+    VlanCollision,
+    list_collisions,
+    log_collisions,
+    read_transport_vlans,
+)
 from sbf_service.store.vlan_tables import ClaimRow
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import Conflict, NoVlanFree
@@ -192,6 +198,14 @@ def test_a_collision_with_a_cluster_in_quarantine_names_the_quarantine(four: Wor
         f"{found} x, z, y (in quarantine), which receive each other's frames: end all but one of these clusters; for "
         f"clusters in quarantine, {QUARANTINE_REMEDY}"
     )
+
+
+def test_a_collision_of_many_clusters_names_some_and_counts_the_others() -> None:
+    keys = tuple(f"c{number}" for number in range(SHOWN_CLUSTERS + 2))
+    text = str(VlanCollision("core", 100, keys, quarantined=("old",)))
+    assert f"{', '.join(keys[:SHOWN_CLUSTERS])} and 3 others, which receive" in text
+    assert "for clusters in quarantine, wait until" in text
+    assert keys[SHOWN_CLUSTERS] not in text
 
 
 def test_equal_vlan_ids_of_separate_services_are_no_collision(world: World) -> None:

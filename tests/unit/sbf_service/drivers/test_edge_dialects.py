@@ -204,7 +204,7 @@ EXPECTED: dict[str, set[PieceSummary]] = {
         ("attachment", "112", 10112, "GigabitEthernet0/0/1", 112, True),
         ("attachment", "50", None, "GigabitEthernet0/0/1", 110, False),
         ("attachment", "GigabitEthernet0/0/1 201", None, "GigabitEthernet0/0/1", None, False),
-        ("routed", "112", None, None, None, False),
+        ("routed", "112", None, "BDI112", None, False),
     },
     "cisco_iosxr": {
         ("bridge domain", "CUST_VPLS/VLAN500", 500, None, None, False),
