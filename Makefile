@@ -7,7 +7,7 @@ PYTEST = $(BIN)/python -m compileall -q virtcloud pbs_hooks sbf_service sbf_comm
 SIDE_BY_SIDE = $(MAKE) --no-print-directory --jobs 2 --output-sync=target
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick test-durations test-pbs test-ansible test-packages archives wheels deb site screenshots bench \
+.PHONY: help setup demo test test-quick test-stateful test-durations test-pbs test-ansible test-packages archives wheels deb site screenshots bench \
 	check check-types check-rest compile-tests test-browser format docs lock clean
 
 help: ## print this list
@@ -25,6 +25,10 @@ test: setup ## run every check and the tests in tests/unit to tests/lab
 
 test-quick: setup ## run the fast tests that start no lab (less than a minute)
 	@$(PYTEST) -n auto --quick
+
+TIMES = 20
+test-stateful: setup ## run the random sequences of tests/stateful TIMES=20 times as often as `make test`
+	@VIRTCLOUD_SEQUENCES=$(TIMES) $(PYTEST) -n auto tests/stateful
 
 test-durations: setup ## run every test and record the duration of each file; later runs start with the longest
 	@$(PYTEST) -n auto --record-durations

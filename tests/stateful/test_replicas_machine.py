@@ -9,7 +9,7 @@ from functools import partial
 from time import sleep
 
 import pytest
-from hypothesis import settings
+from exploration import make_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 from postgres import PostgresServer
@@ -98,5 +98,4 @@ def test_the_invariants_hold_with_three_replicas(postgres_server: PostgresServer
     def machine() -> ReplicasMachine:
         return ReplicasMachine(lambda _folder: postgres_server.url(postgres_server.new_database(postgres_template)))
 
-    few = settings(Machine.TestCase.settings, max_examples=3, stateful_step_count=20)
-    run_state_machine_as_test(machine, settings=few)  # type: ignore[arg-type] # a function can create the machine
+    run_state_machine_as_test(machine, settings=make_settings(3, steps=20))  # type: ignore[arg-type] # a function can create the machine

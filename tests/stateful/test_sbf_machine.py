@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from exploration import make_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from postgres import PostgresServer
@@ -374,9 +374,7 @@ class Machine(RuleBasedStateMachine):
             assert not view.quarantined
 
 
-Machine.TestCase.settings = settings(
-    max_examples=10, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-)
+Machine.TestCase.settings = make_settings(10, steps=40)
 test_the_invariants_hold_on_sqlite = Machine.TestCase
 
 
@@ -385,4 +383,4 @@ def test_the_invariants_hold_on_postgresql(postgres_server: PostgresServer, post
     def machine() -> Machine:
         return Machine(lambda _folder: postgres_server.url(postgres_server.new_database(postgres_template)))
 
-    run_state_machine_as_test(machine, settings=settings(Machine.TestCase.settings, max_examples=6))  # type: ignore[arg-type] # a function can create the machine
+    run_state_machine_as_test(machine, settings=make_settings(6, steps=40))  # type: ignore[arg-type] # a function can create the machine

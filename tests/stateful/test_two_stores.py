@@ -6,6 +6,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from exploration import list_seeds
 from sbf_fakes.world import World
 from simulation.devices import Device
 from simulation.planting import plant
@@ -348,7 +349,7 @@ def assert_equal_rows(stores: StorePair, count: int) -> None:
             assert rows == real[table], (table, log[-8:])
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", list_seeds(6))
 def test_both_stores_have_equal_rows_after_every_action(tmp_path: Path, seed: int) -> None:
     """Half of the seeds use sites with provider edges."""
     stores = StorePair(tmp_path, seed, WITH_EDGES if seed % 2 else TOPOLOGY)

@@ -9,7 +9,7 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-from hypothesis import HealthCheck, settings
+from exploration import make_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from sbf_fakes.vpn_world import CSR, furnish, gateway, topology_with_gateways
@@ -190,7 +190,5 @@ class VpnMachine(RuleBasedStateMachine):
         )
 
 
-VpnMachine.TestCase.settings = settings(
-    max_examples=12, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
-)
+VpnMachine.TestCase.settings = make_settings(12, steps=30)
 test_vpn_machine = VpnMachine.TestCase
