@@ -60,6 +60,7 @@ class ElementClusterErrors:
 
     - ``clusters``: the error text of each cluster with an error, by cluster ID.
     - ``blocked``: the IDs of clusters and networks that the element has not set up completely.
+    - ``only_guests``: the IDs in ``blocked`` of clusters that lack only guests. The element has their networks.
     - ``remaining``: the IDs of clusters and networks that the element could not remove.
     - ``unknown``: the IDs of clusters that the element could not remove, and that have no placement on the element.
     """
@@ -67,6 +68,7 @@ class ElementClusterErrors:
     message: str
     clusters: Mapping[str, str] = field(default_factory=dict)
     blocked: frozenset[str] = frozenset()
+    only_guests: frozenset[str] = frozenset()
     remaining: frozenset[str] = frozenset()
     unknown: frozenset[str] = frozenset()
 
@@ -87,9 +89,8 @@ def confirm_revision(  # noqa: PLR0913, PLR0917 - the parameters are the parts o
     """Record that an element has the wanted state of ``revision``. Then apply the due transitions. Idempotent.
 
     If ``revision`` is lower than the confirmed revision, record only ``carried``, and that the element was read.
-    ``carried`` is the observed and saved state of a device. A cluster does not count as set up if its ID or its
-    network's ID is in ``errors.blocked``. A cluster does not count as removed if its ID or its network's ID is in
-    ``errors.remaining``: the cluster's VLAN IDs stay claimed. Raise NotFound for an unknown element. Raise Conflict for
+    ``carried`` is the observed and saved state of a device. ``errors`` contains the clusters that do not count as set
+    up, or as removed: the VLAN IDs of a cluster that is not removed stay claimed. Raise NotFound for an unknown element. Raise Conflict for
     a revision that does not exist, or that is older than the last restore of the database.
     """
     row = require_element(unit, name)
@@ -233,16 +234,16 @@ def _mark_blocked(unit: Unit, name: str, errors: ElementClusterErrors) -> frozen
     """Set the column ``blocked`` of an element's placements. Return the IDs of the clusters whose column changed.
 
     The placement of a cluster that the element must carry is blocked if the cluster's or its network's ID is in
-    ``errors.blocked``. The placement of a cluster that the element must remove is blocked if the cluster's or its
+    ``errors.blocked``; a network's ID in ``errors.only_guests`` does not count. The placement of a cluster that the element must remove is blocked if the cluster's or its
     network's ID is in ``errors.remaining``.
     """
-    networks, remaining = errors.blocked, errors.remaining
-    if not (networks or remaining) and not read_blocked_clusters(unit, name):
+    blocked, remaining = errors.blocked, errors.remaining
+    if not (blocked or remaining) and not read_blocked_clusters(unit, name):
         return frozenset()  # the usual case: one constant statement, fifteen times faster than the following statements
     changed = []
     for row in unit.connection.execute(_READ_UNSETTLED, {"element": name}):
-        excluded = networks if row.stays else remaining
-        is_blocked = row.cluster_id in excluded or row.network in excluded
+        clusters, networks = (blocked, blocked - errors.only_guests) if row.stays else (remaining, remaining)
+        is_blocked = row.cluster_id in clusters or row.network in networks
         if row.blocked != is_blocked:
             changed.append(row.cluster_id)
     for group in split_ids(changed):

@@ -1,6 +1,6 @@
 """The error reports of elements, and the errors of single clusters."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 
 from sbf_service.domain.error_report import format_cluster_errors
@@ -100,12 +100,17 @@ def record_agent_error(
 
 
 def describe_excluded_clusters(
-    unit: Unit, name: str, incomplete: Mapping[str, str] | None, remaining: Mapping[str, str] | None
+    unit: Unit,
+    name: str,
+    incomplete: Mapping[str, str] | None,
+    remaining: Mapping[str, str] | None,
+    only_guests: Collection[str] | None = None,
 ) -> ElementClusterErrors | None:
     """Return the errors of the clusters that a host's confirmation excludes; None if no cluster is excluded.
 
     ``incomplete`` has the reason for each cluster that the host has not set up completely, by cluster ID. ``remaining``
-    has the error of each cluster that the host could not remove, by cluster ID. If a cluster on the host has joined a
+    has the error of each cluster that the host could not remove, by cluster ID. ``only_guests`` has the IDs of the
+    clusters in ``incomplete`` whose networks are complete. If a cluster on the host has joined a
     network, both can also contain the ID of the cluster that created the network, even if the creating cluster has no
     placement on the host.
     """
@@ -123,6 +128,7 @@ def describe_excluded_clusters(
         message[:MAX_ERROR_CHARACTERS],
         clusters,
         blocked=frozenset(clusters.keys() & (incomplete or {}).keys()),
+        only_guests=frozenset(only_guests or ()),
         remaining=frozenset(clusters.keys() & (remaining or {}).keys()),
         unknown=frozenset((remaining or {}).keys() - keys.keys()),
     )

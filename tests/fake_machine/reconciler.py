@@ -1,6 +1,6 @@
 """Fakes in memory for tests of the reconciler."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +31,7 @@ class FakeElementApi:
         self.errors_by_cluster: list[dict[str, str]] = []
         self.incomplete: list[dict[str, str]] = []
         self.remaining: list[dict[str, str]] = []
+        self.only_guests: list[tuple[str, ...]] = []
         self.is_former_version = False
         self.polls: list[tuple[int | None, float]] = []
         self.error: VirtcloudError | None = None
@@ -52,13 +53,15 @@ class FakeElementApi:
         revision: int,
         incomplete: Mapping[str, str] | None = None,
         remaining: Mapping[str, str] | None = None,
+        only_guests: Collection[str] = (),
     ) -> None:
-        """Record the confirmation. An SBF of a former version refuses ``remaining``."""
-        if remaining and self.is_former_version:
-            raise BadInput("remaining: unknown key")
+        """Record the confirmation. An SBF of a former version refuses ``remaining`` and ``only_guests``."""
+        if self.is_former_version and (remaining or only_guests):
+            raise BadInput("remaining: unknown key" if remaining else "only_guests: unknown key")
         self._record_report("confirmed", element, revision)
         self.incomplete.append(dict(incomplete or {}))
         self.remaining.append(dict(remaining or {}))
+        self.only_guests.append(tuple(only_guests))
         update = {"confirmed_revision": revision, "incomplete": (*(incomplete or ()), *(remaining or ()))}
         self.document = self.document.model_copy(update=update)
 

@@ -7,7 +7,7 @@ from virtcloud.agent.gateway.vpn_difference import StopVpnServer
 from virtcloud.agent.host_services.server_difference import StopServing
 from virtcloud.agent.observed_host import ObservedHost
 from virtcloud.agent.step_application import ClusterErrors
-from virtcloud.agent.steps import BuildSegment, StartGuest, Step
+from virtcloud.agent.steps import BuildSegment, FilterGuests, StartGuest, Step
 from virtcloud.model.values import ClusterKey
 from virtcloud.model.wanted import HostWanted, WantedDocument
 
@@ -58,11 +58,24 @@ def select_certain_steps(steps: Iterable[Step], observed: ObservedHost) -> list[
     return [step for step in steps if not (observed.hypervisor_errors and isinstance(step, StartGuest))]
 
 
-def describe_remaining_steps(steps: Iterable[Step]) -> ClusterErrors:
-    """Return an error, by cluster ID, that names the steps that are needed although all steps were applied."""
+def list_without_guests(wanted: HostWanted, pending: Container[str], held: Container[str]) -> list[str]:
+    """Return the clusters whose network other clusters on this host use, and of which only guests are missing.
+
+    ``pending`` are the clusters that are not complete. In ``held`` clusters, parts of the network can be missing, too.
+    """
+    with_members = (segment.id for segment in wanted.segments if segment.members)
+    return [cluster for cluster in with_members if cluster in pending and cluster not in held]
+
+
+def describe_remaining_steps(steps: Iterable[Step], pending: Container[str], held: Container[str]) -> ClusterErrors:
+    """Return an error, by cluster ID, that names the steps that are needed although all steps were applied.
+
+    Omit the steps of ``held`` clusters. Of ``pending`` clusters, include only the steps that build or filter a network.
+    """
     remaining: dict[str, list[str]] = {}
     for step in steps:
-        remaining.setdefault(step.cluster, []).append(str(step))
+        if step.cluster not in pending or (step.cluster not in held and isinstance(step, BuildSegment | FilterGuests)):
+            remaining.setdefault(step.cluster, []).append(str(step))
     differs = "after all steps, the host still differs from the wanted state: "
     return {cluster: differs + ", ".join(left) for cluster, left in remaining.items()}
 

@@ -1,6 +1,6 @@
 """The reports of an agent to SBF about its host: confirmations, errors and drift."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from virtcloud import __version__
@@ -30,11 +30,13 @@ class ElementApi(Protocol):
         revision: int,
         incomplete: Mapping[str, str] | None = None,
         remaining: Mapping[str, str] | None = None,
+        only_guests: Collection[str] = (),
     ) -> None:
         """Confirm that the element has the wanted state of ``revision``, except for some clusters.
 
         ``incomplete`` has the reason why a cluster is not set up completely yet, by cluster ID. ``remaining`` has the
-        reason why a cluster could not be removed, by cluster ID. Raise BadInput if SBF does not support ``remaining``.
+        reason why a cluster could not be removed, by cluster ID. ``only_guests`` has the IDs of the clusters in
+        ``incomplete`` whose networks are complete. Raise BadInput if SBF does not support one of these arguments.
         """
 
     def report_error(
@@ -76,10 +78,17 @@ class HostReports:
         """
 
     def confirm(
-        self, document: WantedDocument, pending: ClusterErrors, remaining: ClusterErrors, *, drifted: bool
+        self,
+        document: WantedDocument,
+        pending: ClusterErrors,
+        remaining: ClusterErrors,
+        only_guests: Collection[str] = (),
+        *,
+        drifted: bool,
     ) -> bool:
         """Confirm the document's revision, except for the clusters in ``pending`` and ``remaining``.
 
+        ``only_guests`` contains the pending clusters that created a network of other clusters, and lack only guests.
         ``remaining`` contains the clusters whose removal failed. Confirm a confirmed revision again only if the host
         had drifted, if `exceptions` changed or differ from SBF's record, or if SBF may have an outdated error report.
         If ``remaining`` is not empty and SBF does not support failed removals, return False without a confirmation:
@@ -91,7 +100,7 @@ class HostReports:
         if is_complete and is_recorded and exceptions == self.exceptions and not self._may_be_in_error:
             return True
         try:
-            self._sbf.confirm(self._element, document.revision, pending, remaining)
+            self._send_confirmation(document.revision, pending, remaining, only_guests)
         except BadInput as error:
             if not remaining:
                 raise
@@ -101,6 +110,17 @@ class HostReports:
         logged = {"except_clusters": "; ".join(exceptions.values())} if exceptions else {}
         log.info("confirmed", element=self._element, revision=document.revision, **logged)
         return True
+
+    def _send_confirmation(
+        self, revision: int, pending: ClusterErrors, remaining: ClusterErrors, only_guests: Collection[str]
+    ) -> None:
+        """Send a confirmation. If SBF does not support ``only_guests``, send it without this argument."""
+        if only_guests:
+            try:
+                return self._sbf.confirm(self._element, revision, pending, remaining, only_guests)
+            except BadInput as error:
+                log.info("only_guests_unknown_to_sbf", element=self._element, error=error)
+        return self._sbf.confirm(self._element, revision, pending, remaining)
 
     def report_errors(self, document: WantedDocument, errors: ClusterErrors, refusals: Mapping[str, int]) -> None:
         """Report errors by cluster ID. ``refusals`` is how often in a row the host refused a cluster, by cluster ID."""

@@ -51,6 +51,7 @@ from virtcloud.agent.host_conclusions import (
     describe_remaining_steps,
     has_drifted,
     list_failed_removals,
+    list_without_guests,
     map_cluster_keys,
     select_certain_steps,
 )
@@ -127,6 +128,7 @@ class HostReconciler:
         self._failed_rounds = 0
         self._refusals: dict[str, int] = {}
         self._pending: ClusterErrors = {}
+        self._held: ClusterErrors = {}
         self._unstarted: ClusterErrors = {}
         self._is_fetching = False
         self._woken = woken or threading.Event()
@@ -214,8 +216,9 @@ class HostReconciler:
         failed = {**errors, **self._unstarted}
         if remaining == errors:
             self._reports.report_refusals(document, self._unstarted, self._refusals)
+        without_guests = list_without_guests(document.wanted, self._pending, self._held)
         is_confirmed = remaining == errors and self._reports.confirm(
-            document, self._pending, remaining, drifted=drifted
+            document, self._pending, remaining, without_guests, drifted=drifted
         )
         self._failed_rounds = self._failed_rounds + 1 if failed else PENDING_ROUNDS if self._is_fetching else 0
         self._last_revision = document.revision
@@ -228,7 +231,7 @@ class HostReconciler:
         Return the errors, except those of failed starts (``_unstarted``), and whether the host had drifted before the
         difference was applied.
         """
-        self._pending, self._unstarted, self._is_fetching, drifted = {}, {}, False, False
+        self._pending, self._held, self._unstarted, self._is_fetching, drifted = {}, {}, {}, False, False
         try:
             self._host.remove_orphaned_files(document.wanted)
             observed = self._host.read()
@@ -275,6 +278,7 @@ class HostReconciler:
         former, self._refusals = self._refusals, {}
         outcomes = self._application.apply(steps, map_cluster_keys(document.wanted))
         errors, self._unstarted = outcomes.split_errors()
+        self._held = outcomes.held
         self._pending = {**outcomes.held, **outcomes.pending, **self._unstarted}
         self._is_fetching = bool(outcomes.pending)
         self._refusals = {cluster: former[cluster] for cluster in outcomes.pending if cluster in former}
@@ -284,14 +288,13 @@ class HostReconciler:
     def _read_back(self, document: WantedDocument, applied: Iterable[Step]) -> tuple[ClusterErrors, ObservedHost]:
         """Read the host again. Return the remaining steps as errors, and the host's state.
 
-        Steps of pending clusters and of clusters with failed starts, and starts of guests that ended by themselves, do
-        not count as errors.
+        Starts of guests that ended by themselves, and most steps of pending clusters, do not count as errors
+        (:func:`describe_remaining_steps`).
         """
         observed = self._host.read()
         steps = compute_difference(document.wanted, observed)
         started = [step for step in applied if isinstance(step, StartGuest) and step.cluster not in self._pending]
         self._ends.observe(steps, observed, started)
         certain = select_certain_steps(steps, observed)
-        return describe_remaining_steps(
-            step for step in certain if step.cluster not in self._pending and not self._ends.has_ended(step)
-        ), observed
+        left = [step for step in certain if not self._ends.has_ended(step)]
+        return describe_remaining_steps(left, self._pending, self._held), observed

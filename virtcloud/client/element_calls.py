@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -149,18 +149,21 @@ class ElementCalls(SbfCalls):
         revision: int,
         incomplete: Mapping[str, str] | None = None,
         remaining: Mapping[str, str] | None = None,
+        only_guests: Collection[str] = (),
     ) -> None:
         """Report that an element has the wanted state of ``revision``. Idempotent.
 
         The clusters in ``incomplete`` and ``remaining`` are exceptions: the element does not have their wanted state.
         ``incomplete`` maps the id of each incomplete cluster to the reason why it is not set up completely.
         ``remaining`` contains each cluster that the element could not remove, and maps the cluster's id to the error.
-        An earlier SBF refuses a call with ``incomplete`` or ``remaining``; then this method raises BadInput.
+        ``only_guests`` are the clusters in ``incomplete`` whose networks are complete: only guests are missing.
+        An earlier SBF refuses a call with one of these arguments; then this method raises BadInput.
         """
         # Keys of empty arguments are omitted, so that an earlier SBF accepts the call.
         confirmation = Confirmation(
             revision=revision,
             incomplete=dict(incomplete) if incomplete else None,
+            only_guests=tuple(only_guests) or None,
             remaining=dict(remaining) if remaining else None,
         )
         self._connection.send("POST", f"/v1/elements/{Name(element)}/confirmed", confirmation)

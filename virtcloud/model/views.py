@@ -254,6 +254,8 @@ class Confirmation(Document):
     """Why each incomplete cluster is not set up completely on this element, by cluster id.
 
     All other wanted clusters are complete."""
+    only_guests: Annotated[tuple[str, ...] | None, OMIT_NONE] = None
+    """Ids of clusters in ``incomplete`` that lack only guests. Other clusters in their networks are complete."""
     remaining: Annotated[dict[str, ElementMessage] | None, OMIT_NONE] = None
     """Why the element could not remove a cluster, by cluster id. All other unwanted clusters are removed."""
 

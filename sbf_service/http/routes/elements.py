@@ -167,7 +167,9 @@ def confirm_element(name: Name, confirmation: Confirmation, caller: CurrentCalle
 
     def confirm(unit: Unit) -> None:
         receive_heartbeat(unit, name)
-        errors = error_reports.describe_excluded_clusters(unit, name, confirmation.incomplete, confirmation.remaining)
+        errors = error_reports.describe_excluded_clusters(
+            unit, name, confirmation.incomplete, confirmation.remaining, confirmation.only_guests
+        )
         confirmations.confirm_revision(unit, name, confirmation.revision, service.settings.timing.drain, errors=errors)
 
     find_scope = partial(find_confirmation_scope, name=name, revision=confirmation.revision)

@@ -24,7 +24,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     installation.close()
 
 
-def confirm(world: World, **exceptions: dict[str, str]) -> None:
+def confirm(world: World, **exceptions: object) -> None:
     revision = ask(world, "GET", "/v1/elements/brno-h1").json()["wanted_revision"]
     body = {"revision": revision, **exceptions}
     assert ask(world, "POST", "/v1/elements/brno-h1/confirmed", body).status_code == 204
@@ -141,4 +141,15 @@ def test_a_network_on_a_members_host_stays_claimed(world: World, network: str) -
 
 def test_a_member_waits_for_the_network_on_its_host(world: World, network: str) -> None:
     confirm(world, incomplete={network: "the network is held"})
+    assert world.view("member").state is ClusterState.CONFIGURING
+
+
+def test_missing_guests_of_the_network_do_not_delay_a_member(world: World, network: str) -> None:
+    confirm(world, incomplete={network: "could not start g1"}, only_guests=[network])
+    assert world.view("member").state is ClusterState.ACTIVE
+
+
+def test_a_members_own_missing_guests_delay_the_member(world: World, network: str) -> None:
+    member = world.view("member").id
+    confirm(world, incomplete={network: "no memory", member: "no memory"}, only_guests=[network, member])
     assert world.view("member").state is ClusterState.CONFIGURING
