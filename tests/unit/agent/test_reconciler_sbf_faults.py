@@ -1,7 +1,7 @@
 """Tests of the reconciler with an SBF that does not answer, or whose answers are errors or unreadable."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 import pytest
@@ -104,11 +104,18 @@ def test_a_restarted_agent_clears_the_report_of_its_predecessor(
 
 def test_a_lost_confirmation_is_sent_again(host: FakeManagedHost, make_segment: Make, wake: threading.Event) -> None:
     class LosesFirstConfirmation(FakeElementApi):
-        def confirm(self, element: str, revision: int, *exceptions: Mapping[str, str] | None) -> None:
+        def confirm(
+            self,
+            element: str,
+            revision: int,
+            incomplete: Mapping[str, str] | None = None,
+            remaining: Mapping[str, str] | None = None,
+            only_guests: Collection[str] = (),
+        ) -> None:
             if not self.reports:
                 self.reports.append(("lost", revision))
                 raise ServiceUnreachable("gone")
-            super().confirm(element, revision, *exceptions)
+            super().confirm(element, revision, incomplete, remaining, only_guests)
 
     losing = LosesFirstConfirmation()
     losing.want(make_segment("a", 100))
