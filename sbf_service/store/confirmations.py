@@ -90,8 +90,8 @@ def confirm_revision(  # noqa: PLR0913, PLR0917 - the parameters are the parts o
 
     If ``revision`` is lower than the confirmed revision, record only ``carried``, and that the element was read.
     ``carried`` is the observed and saved state of a device. ``errors`` contains the clusters that do not count as set
-    up, or as removed: the VLAN IDs of a cluster that is not removed stay claimed. Raise NotFound for an unknown element. Raise Conflict for
-    a revision that does not exist, or that is older than the last restore of the database.
+    up, or as removed: the VLAN IDs of a cluster that is not removed stay claimed. Raise NotFound for an unknown
+    element. Raise Conflict for a revision that does not exist, or that is older than the last restore of the database.
     """
     row = require_element(unit, name)
     if revision > row.wanted_revision:
@@ -233,9 +233,9 @@ def _record_reading(unit: Unit, row: ElementRow, carried: DeviceObserved | None)
 def _mark_blocked(unit: Unit, name: str, errors: ElementClusterErrors) -> frozenset[str]:
     """Set the column ``blocked`` of an element's placements. Return the IDs of the clusters whose column changed.
 
-    The placement of a cluster that the element must carry is blocked if the cluster's or its network's ID is in
-    ``errors.blocked``; a network's ID in ``errors.only_guests`` does not count. The placement of a cluster that the element must remove is blocked if the cluster's or its
-    network's ID is in ``errors.remaining``.
+    The placement of a cluster that the element must carry is blocked if the cluster's ID is in ``errors.blocked``, or
+    if its network's ID is in ``errors.blocked`` and not in ``errors.only_guests``. The placement of a cluster that the
+    element must remove is blocked if the cluster's or its network's ID is in ``errors.remaining``.
     """
     blocked, remaining = errors.blocked, errors.remaining
     if not (blocked or remaining) and not read_blocked_clusters(unit, name):
