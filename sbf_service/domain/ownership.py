@@ -1,7 +1,10 @@
 """Ownership: the rules that distinguish SBF's VLANs on a device from VLANs in other use. Pure.
 
-SBF owns a VLAN with SBF's name. SBF also owns a VLAN without a name, or with the platform's default name, if the
-database records that SBF created the VLAN. SBF owns no other VLAN, even if the pool contains the VLAN ID.
+SBF owns a VLAN with SBF's name if the VLAN ID is *known* on the device: SBF has managed the VLAN ID on this device
+before, and found no other use. If the VLAN ID is not known, a VLAN with SBF's name can belong to another SBF, or to a
+cluster of a lost database (docs/decisions/0097). SBF also owns a VLAN with SBF's name, without a name, or with the
+platform's default name, if the database records that SBF created the VLAN. SBF owns no other VLAN, even if the pool
+contains the VLAN ID.
 
 A VLAN is in other use (foreign) in two cases: the VLAN exists in the device's VLAN table and SBF does not own the VLAN,
 or an unmanaged port carries the VLAN. In the second case, SBF can also own the VLAN.
@@ -14,7 +17,7 @@ from types import MappingProxyType
 
 from virtcloud.model.switch_state import ForeignVlan, SwitchObserved
 from virtcloud.model.values import PortName, VlanId
-from virtcloud.model.vlans import VlanSet
+from virtcloud.model.vlans import ALL_VLAN_IDS, VlanSet
 
 _DEFAULT_NAME = re.compile(r"vlan[ _-]?0*(\d+)", re.IGNORECASE)
 """The names that platforms give to unnamed VLANs: ``VLAN0150``, ``VLAN 0150``, ``VLAN150``."""
@@ -39,22 +42,23 @@ def is_vlan_name(vlan: int, name: str | None) -> bool:
     return match is not None and int(match[1]) == vlan
 
 
-def find_owned_vlans(observed: SwitchObserved, created: VlanSet) -> VlanSet:
-    """Return the IDs of existing VLANs that SBF owns by their name or by the record ``created``."""
+def find_owned_vlans(observed: SwitchObserved, created: VlanSet, known: VlanSet = ALL_VLAN_IDS) -> VlanSet:
+    """Return the IDs of existing VLANs that SBF owns: by the record ``created``, or by name if the ID is ``known``."""
     if observed.names is None:
         return observed.vlans & created
-    return VlanSet(vlan for vlan, name in observed.names.items() if _is_owned(vlan, name, created))
+    return VlanSet(vlan for vlan, name in observed.names.items() if _is_owned(vlan, name, created, known))
 
 
-def mark_foreign_vlans(observed: SwitchObserved, created: VlanSet) -> SwitchObserved:
+def mark_foreign_vlans(observed: SwitchObserved, created: VlanSet, known: VlanSet = ALL_VLAN_IDS) -> SwitchObserved:
     """Return a copy of ``observed`` in which ``foreign`` lists the VLANs in other use on the device. Idempotent.
 
     ``vlans`` and ``ports`` of the copy contain no VLAN that SBF does not own, so SBF's changes of the device
     (`SwitchDifference`) contain no such VLAN. Exception: a renamed VLAN that SBF created stays in ``ports``, so that
     SBF can remove the VLAN from the managed ports.
     """
-    foreign = tuple(_find_foreign_vlans(observed, created))
-    others = VlanSet(other.vlan for other in foreign) - find_owned_vlans(observed, created)
+    owned = find_owned_vlans(observed, created, known)
+    foreign = tuple(_find_foreign_vlans(observed, owned))
+    others = VlanSet(other.vlan for other in foreign) - owned
     return observed.model_copy(
         update={
             "vlans": observed.vlans - others,
@@ -78,9 +82,8 @@ def find_existing_vlans(observed: SwitchObserved) -> VlanSet:
     return observed.vlans if observed.names is None else VlanSet(observed.names)
 
 
-def _find_foreign_vlans(observed: SwitchObserved, created: VlanSet) -> Iterator[ForeignVlan]:
+def _find_foreign_vlans(observed: SwitchObserved, owned: VlanSet) -> Iterator[ForeignVlan]:
     ports = _group_unmanaged_ports(observed)
-    owned = find_owned_vlans(observed, created)
     unowned = VlanSet() if observed.names is None else VlanSet(observed.names) - owned
     for vlan in VlanSet(ports) | unowned:
         name = (observed.names or {}).get(vlan) if vlan in unowned else None
@@ -95,9 +98,9 @@ def _group_unmanaged_ports(observed: SwitchObserved) -> dict[VlanId, list[PortNa
     return ports
 
 
-def _is_owned(vlan: VlanId, name: str | None, created: VlanSet) -> bool:
+def _is_owned(vlan: VlanId, name: str | None, created: VlanSet, known: VlanSet) -> bool:
     if is_vlan_name(vlan, name):
-        return True
+        return vlan in known or vlan in created
     return vlan in created and (not name or is_default_name(vlan, name))
 
 

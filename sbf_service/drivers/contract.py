@@ -19,7 +19,7 @@ from virtcloud.model.port_use import PortUse
 from virtcloud.model.switch_state import SwitchDifference, SwitchObserved
 from virtcloud.model.transport import Transport, TransportKind
 from virtcloud.model.values import PortName
-from virtcloud.model.vlans import VlanSet
+from virtcloud.model.vlans import ALL_VLAN_IDS, VlanSet
 
 D_contra = TypeVar("D_contra", contravariant=True)
 
@@ -51,7 +51,8 @@ class SwitchScope:
     """The ports and VLAN IDs that SBF may change on a switch; SBF changes nothing else.
 
     ``access``: the ports that carry a VLAN untagged. ``members``: the member ports of the aggregates in ``ports``.
-    ``created``: the VLAN IDs that SBF recorded as created on this switch. ``taken``: the ports that SBF has configured
+    ``created``: the VLAN IDs that SBF recorded as created on this switch. ``known``: the VLAN IDs for which a VLAN's
+    name shows that SBF created it (``domain/ownership.py``). ``taken``: the ports that SBF has configured
     at least once. ``adopted``: the ports that an administrator assigned to SBF, each with its port use at that time.
     ``returned``: the ports that SBF no longer manages, each with the port use to restore. ``shut``: the ports that SBF
     has, or possibly has, shut down.
@@ -62,6 +63,7 @@ class SwitchScope:
     access: tuple[PortName, ...] = ()
     members: tuple[PortName, ...] = ()
     created: VlanSet = field(default_factory=VlanSet)
+    known: VlanSet = ALL_VLAN_IDS
     taken: frozenset[PortName] = frozenset()
     adopted: Mapping[PortName, PortUse] = field(default_factory=dict)
     returned: Mapping[PortName, PortUse] = field(default_factory=dict)
@@ -154,13 +156,14 @@ class EdgeScope:
     """The configuration that SBF may change on a provider edge: ``vlans`` on ``ports``, and services of ``transports``.
 
     SBF changes neither services of other transports nor services that contain unmanaged ports. ``created``: the VLAN
-    IDs that SBF recorded as created on this edge.
+    IDs that SBF recorded as created on this edge. ``known``: the VLAN IDs that SBF has managed on this edge before.
     """
 
     ports: tuple[PortName, ...]
     vlans: VlanSet
     transports: tuple[Transport, ...]
     created: VlanSet = field(default_factory=VlanSet)
+    known: VlanSet = ALL_VLAN_IDS
 
 
 @dataclass(frozen=True, slots=True)

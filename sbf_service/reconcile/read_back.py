@@ -26,6 +26,10 @@ from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet
 
 ADOPT_COMMAND = "'virtcloud element adopt {} {}'"
+UNKNOWN_CLUSTERS_REMEDY = (
+    "they may belong to another SBF, or to clusters of a lost database: restore the database, or, if nobody needs "
+    "them, let SBF delete them (virtcloud element clean {} --reason TEXT)"
+)
 _PORT_SHUT = (
     "expected an enabled port, because the port must carry a cluster, found a port that is shut down: enable the port "
     "on the switch; SBF enables only ports that SBF shut down"
@@ -108,7 +112,7 @@ def check_switch_ownership(
     The check uses only the observed state and the record of created VLANs, and not the computation of the difference.
     Therefore the check also finds errors of this computation.
     """
-    owned = find_owned_vlans(observed, scope.created)
+    owned = find_owned_vlans(observed, scope.created, scope.known)
     used = VlanSet(vlan for vlans in observed.elsewhere.values() for vlan in vlans)
     unowned = VlanSet(observed.names or ()) - owned
     removed = VlanSet(vlan for vlans in difference.remove.values() for vlan in vlans)
@@ -156,8 +160,17 @@ def check_edge_scope(name: Name, scope: EdgeScope, difference: EdgeDifference) -
             )
 
 
-def check_edge_ownership(name: Name, observed: EdgeObserved, difference: EdgeDifference) -> None:
-    """Raise Unsafe if a difference changes a VLAN in other use."""
+def check_edge_ownership(name: Name, scope: EdgeScope, observed: EdgeObserved, difference: EdgeDifference) -> None:
+    """Raise Unsafe if a difference changes a VLAN in other use, or deletes a circuit that SBF cannot have created.
+
+    SBF cannot have created a circuit whose VLAN ID it neither recorded nor ever managed on this edge (decision 97).
+    """
+    deleted = VlanSet(item.vlan for item in (*difference.clear, *difference.remove) if item.vlan is not None)
+    if unknown := deleted - scope.known - scope.created:
+        raise Unsafe(
+            f"edge {name}: expected no circuits with VLAN IDs that SBF manages here for the first time, found circuits "
+            f"with VLAN {unknown}; {UNKNOWN_CLUSTERS_REMEDY.format(name)}"
+        )
     if wrong := difference.vlan_ids & observed.foreign_vlans:
         raise Unsafe(f"edge {name}: VLAN {wrong} is in other use; left unchanged")
 

@@ -60,7 +60,7 @@ class SwitchTask(ReconcileTask):
         After a restore of the database, some VLAN IDs are held (``store/unchecked_elements.py``). A held VLAN ID stays
         in the wanted state of the reading (``task.wanted``) only on the ports that already carry the VLAN ID.
         """
-        marked = mark_foreign_vlans(observed, self.scope.created)
+        marked = mark_foreign_vlans(observed, self.scope.created, self.scope.known)
         wanted, postponed = limit_switch(self.wanted, marked, self.held)
         return SwitchTaskReading(replace(self, wanted=wanted, postponed=self.postponed | postponed), marked)
 
@@ -80,6 +80,7 @@ class SwitchTask(ReconcileTask):
             returned=returned,
             members=tuple(member for members in aggregates.values() for member in members),
             created=read_created_vlans(unit, device.name),
+            known=require_element(unit, device.name).known_vlans,
             shut=frozenset(port for port, record in records.items() if record.shut),
         )
 
@@ -110,9 +111,9 @@ class SwitchTaskReading(DeviceReading):
         An existing VLAN belongs to SBF if the VLAN's name or the record of created VLANs shows this. A recorded VLAN ID
         that is wanted or on a port belongs to SBF even if the VLAN does not exist or has another name.
         """
-        created = self.task.scope.created
+        created, known = self.task.scope.created, self.task.scope.known
         on_ports = VlanSet(vlan for vlans in self.observed.ports.values() for vlan in vlans)
-        return find_owned_vlans(self.observed, created) | (created & (self.task.wanted.vlans | on_ports))
+        return find_owned_vlans(self.observed, created, known) | (created & (self.task.wanted.vlans | on_ports))
 
     @property
     def blocked(self) -> VlanSet:
@@ -169,7 +170,11 @@ class EdgeTask(ReconcileTask):
         """Return the ports, VLAN IDs and transports that SBF may change."""
         transports = read_edge_transports(unit, read_topology(unit), device.name)
         return EdgeScope(
-            device.ports, read_managed_vlans(unit, site), transports, read_created_vlans(unit, device.name)
+            device.ports,
+            read_managed_vlans(unit, site),
+            transports,
+            created=read_created_vlans(unit, device.name),
+            known=require_element(unit, device.name).known_vlans,
         )
 
     @staticmethod
@@ -208,7 +213,7 @@ class EdgeTaskReading(DeviceReading):
 
     def check_ownership(self) -> None:
         """Raise Unsafe if the difference changes a VLAN in other use."""
-        read_back.check_edge_ownership(self.task.name, self.observed, self.difference)
+        read_back.check_edge_ownership(self.task.name, self.task.scope, self.observed, self.difference)
 
     @property
     def _prefix(self) -> str:

@@ -26,7 +26,12 @@ from sbf_service.store.tables import ElementRow
 from sbf_service.store.topology_elements import is_other_device
 from sbf_service.store.transitions import fail_refused_clusters
 from sbf_service.store.unit_of_work import Store, Unit, record_audit
-from sbf_service.store.vlan_ownership import record_created_vlans, record_foreign_vlans, replace_created_vlans
+from sbf_service.store.vlan_ownership import (
+    record_created_vlans,
+    record_foreign_vlans,
+    record_known_vlans,
+    replace_created_vlans,
+)
 from virtcloud.model.errors import Unsafe
 from virtcloud.model.values import Name
 
@@ -189,7 +194,9 @@ class StoreWorkerTransactions:
         """
         task, foreign = reading.task, reading.observed.foreign
         replace_created_vlans(unit, task.name, reading.owned)
-        record_foreign_vlans(unit, require_element(unit, task.name), task.scope.vlans, foreign)
+        row = require_element(unit, task.name)
+        record_known_vlans(row, task.scope.vlans, foreign)
+        record_foreign_vlans(unit, row, task.scope.vlans, foreign)
         blocked = describe_blocked_vlans(reading.blocked, foreign)
         held = describe_held_vlans(task.postponed)
         about = describe_shared_vlans(task.wanted.vlans, foreign) | held | blocked

@@ -109,6 +109,8 @@ class ElementRow(Base):
     - ``leaving``: the description of a removed switch with ports to restore.
     - ``cpus``, ``memory_mb``: the capacity that a host's agent reported.
     - ``local_images``: the names of the images in the host's folder, separated by blanks.
+    - ``known_vlans``: the VLAN IDs that SBF has managed on a device, without those that were always in other use. Only
+      for these VLAN IDs, a VLAN's name shows that SBF created the VLAN on this device (``domain/ownership.py``).
     - ``first_revision``: the first revision after the database was restored from a backup.
     - ``unchecked``: true from a restore of the database until the element is checked (``unchecked_elements.py``).
     """
@@ -147,6 +149,7 @@ class ElementRow(Base):
     lease_holder: Mapped[str | None] = mapped_column(NAME_TYPE)
     lease_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
     fence: Mapped[int]
+    known_vlans: Mapped[VlanSet] = mapped_column(VlanSetText, server_default="")
     first_revision: Mapped[int] = mapped_column(server_default="0")
     unchecked: Mapped[bool] = mapped_column(default=False, server_default=false())
 

@@ -31,7 +31,7 @@ from virtcloud.model.errors import NoVlanFree
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Site
 from virtcloud.model.transport import Transport
-from virtcloud.model.vlans import VlanSet
+from virtcloud.model.vlans import ALL_VLAN_IDS, VlanSet
 from virtcloud.model.wanted import UNCHECKED_NETWORK, HostWanted
 
 MAX_NAMES = 5
@@ -163,11 +163,17 @@ _READ_WAITING = (
 
 
 def declare_element_clean(unit: Unit, name: str, reason: str) -> None:
-    """Accept an administrator's declaration that an element has no unknown clusters. Idempotent.
+    """Accept an administrator's declaration that nobody needs unknown clusters on an element. Idempotent.
 
-    Raise NotFound for an unknown element.
+    SBF then deletes VLANs and circuits with its names on a device, even if it manages their VLAN IDs for the first
+    time. Raise NotFound for an unknown element.
     """
     row = require_element(unit, name)
-    if row.unchecked:
+    has_unknown = row.kind in DEVICE_KINDS and row.known_vlans != ALL_VLAN_IDS
+    if row.unchecked or has_unknown:
         record_audit(unit, "element_said_clean", element=name, why=reason)
-        mark_checked(unit, row)
+    if has_unknown:
+        row.known_vlans = ALL_VLAN_IDS
+        unit.session.flush()
+        increment_revisions(unit, [name])
+    mark_checked(unit, row)

@@ -1,7 +1,8 @@
 """VLAN ownership: VLANs that SBF created (docs/decisions/0038), and VLAN IDs in use for something other than clusters.
 
-SBF deletes only VLANs that it created. Before a device receives a change, SBF commits a row for each VLAN that the
-change creates. SBF deletes the row when a later reading does not contain the VLAN.
+SBF deletes only VLANs that it created. The name of a VLAN shows this only for VLAN IDs that SBF has managed on the
+device before (*known* VLAN IDs, docs/decisions/0097). Before a device receives a change, SBF commits a row for each
+VLAN that the change creates. SBF deletes the row when a later reading does not contain the VLAN.
 
 A VLAN ID is *in other use* at a site if a device of the site uses the VLAN ID for something other than clusters. Such a
 VLAN ID is not free. It becomes free when the latest readings of all devices of the site show no other use.
@@ -51,6 +52,12 @@ def replace_created_vlans(unit: Unit, element: str, vlans: VlanSet) -> None:
             delete(_CREATED).where(_CREATED.c.element == element, _CREATED.c.vlan.in_(sorted(removed)))
         )
     _insert_created_vlans(unit, element, vlans - recorded)
+
+
+def record_known_vlans(row: ElementRow, managed: VlanSet, foreign: Iterable[ForeignVlan]) -> None:
+    """Record that SBF managed VLAN IDs on a device and found no other use, except for ``foreign``. Idempotent."""
+    if new := managed - VlanSet(use.vlan for use in foreign) - row.known_vlans:
+        row.known_vlans |= new
 
 
 def record_foreign_vlans(unit: Unit, row: ElementRow, was_read: VlanSet, found: Iterable[ForeignVlan]) -> None:

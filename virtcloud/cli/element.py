@@ -134,15 +134,18 @@ def reconcile(context: click.Context, name: str, as_json: bool) -> None:
 @printing.json_option
 @click.pass_context
 def clean(context: click.Context, /, name: str, *, reason: str, as_json: bool) -> None:
-    """Declare the element NAME clean: NAME carries no cluster that is missing in the restored database.
+    """Declare the element NAME clean: nobody needs clusters on NAME that SBF's database does not contain.
 
     After a restore of its database, SBF starts no cluster at a site until all elements of the site have confirmed their
-    wanted state. Use this command for an element that will never return. The audit log records your name.
+    wanted state. Use this command for an element that will never return. On a switch or edge, SBF also keeps VLANs and
+    circuits with its names if it manages their VLAN IDs there for the first time: they may belong to another SBF, or to
+    clusters of a lost database. After this command, SBF deletes them. The audit log records your name.
 
     Example: virtcloud element clean brno-h3 --reason "brno-h3 was scrapped"
     """
     view = open_client(context).sbf.declare_element_clean(name, reason=reason)
-    printing.print_json(view) if as_json else click.echo(f"SBF no longer waits for {name}")
+    done = f"SBF no longer waits for {name}, and deletes clusters there that its database does not contain"
+    printing.print_json(view) if as_json else click.echo(done)
 
 
 @element.command()

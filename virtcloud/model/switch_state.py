@@ -53,10 +53,20 @@ class ForeignVlan(Document):
     @property
     def use(self) -> str:
         """The evidence of the use, as text for messages."""
-        named = None if self.name is None else f"it is named {self.name!r}"
+        named = None if self.name is None else f"it is named {self.name!r}{self._hint}"
         ports = f"unmanaged port{'s' * (len(self.ports) > 1)} {', '.join(self.ports)}" if self.ports else None
         evidence = " and ".join(text for text in (named, ports and f"it is on {ports}") if text)
         return evidence or "it exists and SBF did not create it"
+
+    @property
+    def _hint(self) -> str:
+        """The remedy for a VLAN with a name of SBF's VLANs, which this SBF did not create."""
+        if not (self.name or "").startswith("vc-"):
+            return ""
+        return (
+            " like a cluster's VLAN, but this SBF did not create it (restore the database if it was lost; if nobody "
+            "needs the VLAN, let SBF delete it: virtcloud element clean NAME --reason TEXT)"
+        )
 
 
 class SwitchObserved(Document):

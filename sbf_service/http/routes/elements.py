@@ -244,7 +244,7 @@ async def reconcile_element(name: Name, caller: CurrentCaller, service: CurrentS
 def declare_element_clean(
     name: Name, declaration: CleanDeclaration, caller: CurrentCaller, service: CurrentService
 ) -> ElementView:
-    """Declare, with a reason, that an element carries no cluster that is missing in the restored database."""
+    """Declare, with a reason, that nobody needs clusters on an element that the database does not contain."""
     authorize_element(service.store, caller, Action.DECLARE_CLEAN, name)
     with service.store.change(who=caller.who) as unit:
         unchecked_elements.declare_element_clean(unit, name, declaration.reason)
