@@ -14,7 +14,7 @@ from simulation.schedule import HOSTS, OWNERS, REPLICAS, REQUESTS, TOPOLOGY, WIT
 from simulation.stage import Stage
 from simulation.store import LEASE, Cluster, MemoryStore
 from simulation.transactions import Database, MemoryTransactions
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from sbf_service.domain.error_report import ErrorReport
 from sbf_service.domain.ownership import make_vlan_name
@@ -35,7 +35,7 @@ from virtcloud.model.errors import Conflict, Gone, NotFound
 from virtcloud.model.switch_state import SwitchObserved
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
-from virtcloud.model.vlans import VlanSet
+from virtcloud.model.vlans import ALL_VLAN_IDS, VlanSet
 
 POOL = "100-102"
 Outcome = object
@@ -50,6 +50,8 @@ class StorePair:
         self.real = World(f"sqlite:///{folder / f'{seed}.db'}")
         self.real.clock.now = self.memory.now
         self.real.furnish(POOL, topology)
+        with self.real.store.change() as unit:  # the store in memory has no VLANs in other use
+            unit.session.execute(update(ElementRow).values(known_vlans=ALL_VLAN_IDS))
         self.devices = sorted(set(topology.elements) - set(HOSTS))
         # furnish() stored the pool after the topology, so the real store incremented the revisions
         self.memory.increment_revisions(Name(name) for name in self.devices)

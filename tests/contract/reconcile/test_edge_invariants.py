@@ -104,8 +104,10 @@ def test_invariant_3_an_edge_converges_after_any_failure(world: World, fault: st
 
 def test_invariant_4_only_managed_services_are_removed(world: World) -> None:
     managed, foreign = {circuit(105, 10105)}, {circuit(105, 20000), circuit(7, 10106)}
+    world.settle()
     world.edges["brno-pe1"].circuits = managed | foreign
     world.edges["brno-pe1"].parts = {CircuitRemnant(transport=Name("evpn"), service=10107)}
+    world.clock.advance(world.service.settings.timing.drift_interval)
     world.settle()
     assert (world.edges["brno-pe1"].circuits, world.edges["brno-pe1"].parts) == (foreign, set())
 
