@@ -165,7 +165,8 @@ def check_edge_ownership(name: Name, scope: EdgeScope, observed: EdgeObserved, d
 
     SBF cannot have created a circuit whose VLAN ID it neither recorded nor ever managed on this edge (decision 97).
     """
-    deleted = VlanSet(item.vlan for item in (*difference.clear, *difference.remove) if item.vlan is not None)
+    of_remnants = (remnant.vlan for remnant in difference.clear if remnant.vlan is not None)
+    deleted = VlanSet([*of_remnants, *(circuit.vlan for circuit in difference.remove)])
     if unknown := deleted - scope.known - scope.created:
         raise Unsafe(
             f"edge {name}: expected no circuits with VLAN IDs that SBF manages here for the first time, found circuits "
