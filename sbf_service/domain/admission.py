@@ -129,6 +129,12 @@ class RequestLimits(Document):
     sites: PositiveCount = Field(4096, description="Largest number of sites that one cluster names.")
     shares: PositiveCount = Field(256, description="Largest number of owners that one cluster names in `shares_with`.")
     addresses: PositiveCount = Field(16, description="Largest number of addresses of one guest.")
+    user_data: Annotated[int, Field(ge=0, le=1024**3)] = Field(
+        2 * 1024**2,
+        description="Largest size of the user data of all guests of one cluster, in bytes. The text of a `spread` "
+        "counts for each of its guests. The hooks of a batch system read answers of at most 4 MiB, which contain the "
+        "texts.",
+    )
     keys: PositiveCount = Field(64, description="Largest number of SSH keys of one user, or of one cluster's spec.")
     profiles: PositiveCount = Field(64, description="Largest number of VPN profiles of one cluster.")
     publications: PositiveCount = Field(16, description="Largest number of published ports of one cluster.")
@@ -148,6 +154,11 @@ def check_request_limits(limits: RequestLimits, spec: ClusterSpec) -> None:
                 f"spec.{key}: expected at most {limit}, got {count}; the limit is 'limits.{LIMIT_KEYS[key]}' in the "
                 "settings of this SBF"
             )
+    if (size := _sum_user_data(spec)) > limits.user_data:
+        raise BeyondLimit(
+            f"spec: expected at most {limits.user_data} bytes of user_data in all guests together, got {size}: use "
+            "shorter texts, or put files into the image; the limit is 'limits.user_data' in the settings of this SBF"
+        )
 
 
 LIMIT_KEYS: Final = {
@@ -168,6 +179,14 @@ def _count_keys(limits: RequestLimits, spec: ClusterSpec) -> Iterator[tuple[str,
     yield "shares_with", len(spec.shares_with), limits.shares
     yield "authorized_keys", len(spec.authorized_keys), limits.keys
     yield "addresses", max((len(guest.addresses) for guest in spec.guests), default=0), limits.addresses
+
+
+def _sum_user_data(spec: ClusterSpec) -> int:
+    """Return the size in bytes of the user data of all guests, including the guests of the spread."""
+    texts = [(guest.user_data, 1) for guest in spec.guests]
+    if spec.spread is not None:
+        texts.append((spec.spread.user_data, spec.spread.count))
+    return sum(times * len((text or "").encode()) for text, times in texts)
 
 
 @dataclass(frozen=True, slots=True)

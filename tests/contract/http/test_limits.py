@@ -22,10 +22,14 @@ LIMIT_NAME = "the limit is 'limits.{}' in the settings of this SBF"
 def world(tmp_path: Path) -> Iterator[World]:
     installation = make_world(tmp_path)
     installation.furnish()
-    settings = installation.service.settings.model_copy(update={"limits": LIMITS})
-    installation.service = SbfService(**(vars(installation.service) | {"settings": settings}))
+    set_limits(installation, LIMITS)
     yield installation
     installation.close()
+
+
+def set_limits(world: World, limits: RequestLimits) -> None:
+    settings = world.service.settings.model_copy(update={"limits": limits})
+    world.service = SbfService(**(vars(world.service) | {"settings": settings}))
 
 
 def guest(name: str, **keys: object) -> dict[str, object]:
@@ -53,6 +57,31 @@ def test_a_spec_beyond_a_limit_is_refused_with_the_limit(
         f"spec.{key}: expected at most {expected}; {LIMIT_NAME.format(limit)}",
     )
     assert ask(world, "GET", "/v1/clusters").json() == []
+
+
+@pytest.mark.parametrize("path", ["/v1/clusters/demo", "/v1/clusters/demo?dry_run=true"])
+def test_the_user_data_of_a_spread_counts_for_each_guest(world: World, path: str) -> None:
+    set_limits(world, RequestLimits())
+    text = "#cloud-config\na: " + "x" * 16367  # 16 KiB
+    spread = {"count": 300, "image": "debian", "user_data": text, "memory_mb": 16}
+    answer = ask(world, "PUT", path, {"spec": {"owner": "alice", "spread": spread}})
+    detail = (
+        "spec: expected at most 2097152 bytes of user_data in all guests together, got 4915200: use shorter texts, or "
+        f"put files into the image; {LIMIT_NAME.format('user_data')}"
+    )
+    assert problem(answer) == (422, "beyond-limit", detail)
+    assert ask(world, "GET", "/v1/clusters").json() == []
+
+
+def test_equal_user_data_counts_for_each_guest(world: World) -> None:
+    set_limits(world, RequestLimits(user_data=66))
+    text = "#cloud-config\na: žž\n"  # 22 bytes
+    guests = [guest(f"a{number}", user_data=text) for number in range(3)]
+    spread = {"count": 1, "image": "debian", "user_data": text}
+    answer = ask(world, "PUT", "/v1/clusters/demo", {"spec": {"owner": "alice", "guests": guests, "spread": spread}})
+    assert problem(answer)[:2] == (422, "beyond-limit")
+    answer = ask(world, "PUT", "/v1/clusters/demo", {"spec": {"owner": "alice", "guests": guests}})
+    assert answer.status_code == 201
 
 
 def test_a_host_named_twice_counts_twice(world: World) -> None:
