@@ -186,9 +186,8 @@ class ClusterSpec(Document):
     def _check_hosts_and_guests(self) -> Self:
         if not self.all_hosts and self.spread is None and (self.joins is not None or not self.sites):
             raise BadInput("expected at least one host or guest, got none")
-        names = (*(guest.name for guest in self.guests), *(self.spread.names if self.spread and self.guests else ()))
-        for name, times in Counter(names).items():
-            if times > 1:
+        for name, count in Counter(guest.name for guest in self.guests).items():
+            if (times := count + int(self.spread is not None and self.spread.has_guest(name))) > 1:
                 raise BadInput(f"expected each guest to have its own name, got name {name} {times} times")
         return self
 
@@ -230,8 +229,10 @@ class ClusterSpec(Document):
     def _check_services(self) -> Self:
         if self.services and self.subnets == () and not any(guest.addresses for guest in self.guests):
             raise BadInput("expected a subnet for the addresses of services, got subnets: []", ("services",))
-        for name in (*(guest.name for guest in self.guests), *(self.spread.names if self.spread else ())):
-            if name in self.services:
+        for name in self.services:
+            if any(guest.name == name for guest in self.guests) or (
+                self.spread is not None and self.spread.has_guest(name)
+            ):
                 raise BadInput(f"guest {name}: expected a name other than the service's name {name}", ("guests",))
         return self
 

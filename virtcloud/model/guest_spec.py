@@ -1,5 +1,6 @@
 """Guests in the spec of a cluster: their disks and limits, and their spread over hosts that SBF chooses."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import Annotated, Final, Self
@@ -21,6 +22,9 @@ the limits and the extra disks."""
 HOST_SERVICE_MAC: Final = Mac("02:76:63:00:00:fe")
 """The MAC address of the servers (such as DHCP) that hosts run for guests. A guest with this address could answer in
 place of these servers."""
+
+_NUMBER: Final = re.compile(r"[1-9][0-9]*")
+"""The number in the name of a spread's guest."""
 
 
 class DiskName(PatternText):
@@ -128,6 +132,12 @@ class GuestSpread(Document):
     def names(self) -> tuple[Name, ...]:
         """The names of the guests."""
         return tuple(Name(f"{self.prefix}{number}") for number in range(1, self.count + 1))
+
+    def has_guest(self, name: str) -> bool:
+        """Return whether a guest of the spread has this name, without generating all names."""
+        number = name.removeprefix(self.prefix)
+        is_number = name != number and _NUMBER.fullmatch(number) is not None
+        return is_number and int(number) <= self.count
 
     @model_validator(mode="after")
     def _check_disks(self) -> Self:

@@ -13,6 +13,7 @@ from virtcloud.model.cluster import (
 )
 from virtcloud.model.document import read_document
 from virtcloud.model.errors import BadDocument, IllegalTransition
+from virtcloud.model.guest_spec import GuestSpread
 
 
 def refusal(text: str) -> str:
@@ -151,3 +152,23 @@ def test_an_older_sbf_accepts_a_spec_without_new_keys() -> None:
     spec = ClusterSpec.model_validate({"owner": "alice", "hosts": ["brno-h1"]})
     known = {"owner", "shares_with", "sites", "hosts", "guests", "lease_s", "deadline_s"}
     assert spec.model_dump(mode="json", exclude_none=True).keys() == known
+
+
+@pytest.mark.parametrize("name", ["g1", "g65536"])
+def test_a_guest_has_no_name_of_the_spread(name: str) -> None:
+    text = f"owner: alice\nspread: {{count: 65536, image: x}}\nguests: [{{name: {name}, host: h1, image: x}}]\n"
+    assert f"expected each guest to have its own name, got name {name} 2 times" in refusal(text)
+
+
+@pytest.mark.parametrize("name", ["g", "g0", "g01", "g65537", "g1-1", "g1g1", "h1"])
+def test_the_names_of_a_spread_are_not_generated_for_checks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SBF checks a spec in its event loop, before SBF compares the number of guests with ``limits.guests``."""
+    monkeypatch.delattr(GuestSpread, "names")
+    guest = f"{{name: {name}, host: h1, image: x}}"
+    text = f"owner: alice\nservices: [nfs]\nspread: {{count: 65536, image: x}}\nguests: [{guest}]\n"
+    assert read_document(text, "cluster.yaml", ClusterSpec).guests[0].name == name
+
+
+def test_a_spread_has_the_guests_of_its_prefix_and_numbers() -> None:
+    spread = GuestSpread.model_validate({"count": 3, "image": "x", "prefix": "nfs"})
+    assert [name for name in ("nfs", "nfs3", "nfs4", "n3") if spread.has_guest(name)] == ["nfs3"]
