@@ -68,8 +68,7 @@ class SbfService:
     @property
     def image_folder(self) -> ImageFolder:
         """The folder of uploaded images."""
-        limits = self.settings.images
-        return ImageFolder(find_image_folder(limits, self.settings.database), limits)
+        return ImageFolder(find_image_folder(self.settings.images, self.settings.database))
 
     def reserved(self, device: Device) -> VlanSet:
         """Return the VLAN IDs that a switch or a provider edge reserves for itself."""

@@ -19,7 +19,7 @@ from typing import BinaryIO, Final
 
 from sqlalchemy import make_url
 
-from sbf_service.domain.image_rules import ImageLimits, check_size
+from sbf_service.domain.image_rules import ImageLimits
 from sbf_service.local_files import find_write_remedy, synchronize_folder
 from virtcloud.model.errors import BadInput, NotFound, StorageFull
 from virtcloud.model.image import HEAD_BYTES, ImageFormat, Sha256, check_head, recognize_format
@@ -50,18 +50,25 @@ def find_image_folder(limits: ImageLimits, database: str) -> Path:
 class Upload:
     """A file that is being uploaded. The file is hidden until :meth:`place` renames it."""
 
-    def __init__(self, file: BinaryIO, path: Path, limits: ImageLimits) -> None:
-        """Create an upload to the open ``file``, which has the hidden ``path``."""
-        self._file, self._path, self._limits = file, path, limits
+    def __init__(self, file: BinaryIO, path: Path, announced_size: int) -> None:
+        """Create an upload to the open ``file``, which has the hidden ``path``.
+
+        ``announced_size`` is the size in bytes for which the caller checked the limits and the quota of images.
+        """
+        self._file, self._path, self._announced_size = file, path, announced_size
         self._digest = hashlib.sha256()
         self.size, self.head = 0, b""
 
     def write(self, data: bytes) -> None:
-        """Append data. Raise BeyondLimit if the file becomes larger than the limit ``images.size``.
+        """Append data. Raise BadInput if the file would become larger than its announced size.
 
         Raise StorageFull if the file cannot be written.
         """
-        check_size(self._limits, self.size + len(data))
+        if self.size + len(data) > self._announced_size:
+            raise BadInput(
+                f"image: expected {self._announced_size} bytes, as announced, got more; nothing was stored: send the "
+                "file again with its size"
+            )
         with _translate_full_disk(self._path.parent):
             _write_all(self._file, data)
         self._digest.update(data)
@@ -95,11 +102,10 @@ class ImageFolder:
     """The folder of uploaded images."""
 
     path: Path
-    limits: ImageLimits
 
     @contextmanager
-    def open_upload(self) -> Iterator[Upload]:
-        """Yield a new upload. At the end of the ``with`` block, remove the file if the file was not placed."""
+    def open_upload(self, size: int) -> Iterator[Upload]:
+        """Yield a new upload of ``size`` bytes. At the end of the ``with`` block, remove a file that was not placed."""
         hidden = self.path / f"{HIDDEN}{token_hex(8)}"
         with _translate_full_disk(self.path):
             self.path.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
@@ -107,7 +113,7 @@ class ImageFolder:
         with os.fdopen(descriptor, "wb", buffering=0) as file:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
-                yield Upload(file, hidden, self.limits)
+                yield Upload(file, hidden, size)
             finally:
                 with suppress(FileNotFoundError):
                     hidden.unlink()

@@ -147,7 +147,7 @@ async def receive_image(
     ``check`` is called between the receipt and the storing of the body, and may raise an error. Raise BadInput if the
     body's size or checksum differs from ``new``. Also raise the errors of ``images.add_image``.
     """
-    with service.image_folder.open_upload() as upload:
+    with service.image_folder.open_upload(new.source.size) as upload:
         await _receive(request, upload)
         check()
         return await run_in_threadpool(_store_upload, service, caller, new, upload)

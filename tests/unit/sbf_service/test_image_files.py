@@ -9,7 +9,6 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from sbf_service.domain.image_rules import ImageLimits
 from sbf_service.image_files import HIDDEN, ImageFolder, Upload
 from virtcloud.model.errors import StorageFull
 
@@ -25,7 +24,7 @@ class NearlyFullDisk(BytesIO):
 
 def test_an_upload_continues_after_an_incomplete_write(tmp_path: Path) -> None:
     file = NearlyFullDisk()
-    Upload(file, tmp_path / "hidden", ImageLimits()).write(b"0123456789")
+    Upload(file, tmp_path / "hidden", 10).write(b"0123456789")
     assert file.getvalue() == b"0123456789"
 
 
@@ -38,7 +37,7 @@ class ReadOnlyFile(BytesIO):
 
 def test_a_folder_that_the_unit_does_not_permit_is_named_with_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(StorageFull, match=f"Read-only file system; add the lines .* 'ReadWritePaths={tmp_path}'"):
-        Upload(ReadOnlyFile(), tmp_path / "hidden", ImageLimits()).write(b"0123")
+        Upload(ReadOnlyFile(), tmp_path / "hidden", 10).write(b"0123")
 
 
 def lock_as_on_nfs(file: BinaryIO, operation: int) -> None:
@@ -53,5 +52,5 @@ def test_a_folder_on_nfs_is_cleaned_of_killed_uploads(tmp_path: Path, monkeypatc
     left = tmp_path / f"{HIDDEN}killed"
     left.write_bytes(b"0123")
     os.utime(left, (0, 0))
-    ImageFolder(tmp_path, ImageLimits()).remove_unknown(frozenset())
+    ImageFolder(tmp_path).remove_unknown(frozenset())
     assert not left.exists()

@@ -64,12 +64,13 @@ def test_another_content_needs_another_name(world: World, folder: Path, alice: s
     ("changes", "message"),
     [
         ({"sent": QCOW2[:-1]}, "expected 912 bytes"),
+        ({"sent": QCOW2 + b"x"}, "expected 912 bytes, as announced, got more"),
         ({"sent": QCOW2[:-1] + b"x"}, "nothing was stored: send the file again"),
         ({"data": BACKED}, "expected a qcow2 file without a backing file"),
         ({"data": b"x" * 600}, "expected a file in format qcow2, got a file in format raw"),
         ({"data": b""}, "size: expected"),
     ],
-    ids=["short", "other", "backing-file", "format", "empty"],
+    ids=["short", "long", "other", "backing-file", "format", "empty"],
 )
 def test_a_bad_file_is_refused_and_leaves_nothing(
     world: World, folder: Path, alice: str, changes: dict[str, Any], message: str
@@ -78,6 +79,31 @@ def test_a_bad_file_is_refused_and_leaves_nothing(
     assert (status, kind, message in detail) == (422, "bad-input", True), detail
     assert files(folder) == []
     assert ask(world, "GET", "/v1/images").json() == []
+
+
+def test_a_file_on_the_disk_never_exceeds_its_announced_size(
+    world: World, folder: Path, alice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SBF compares only the announced size with the quota."""
+    sizes = list[int]()
+    write = Upload.write
+
+    def record_size(uploading: Upload, data: bytes) -> None:
+        try:
+            write(uploading, data)
+        finally:
+            sizes.extend(path.stat().st_size for path in folder.iterdir())
+
+    images = world.service.settings.images.model_copy(update={"size": 64 << 20})
+    settings = world.service.settings.model_copy(update={"images": images})
+    world.service = SbfService(**(vars(world.service) | {"settings": settings}))
+    monkeypatch.setattr(Upload, "write", record_size)
+    status, kind, detail = problem(upload(world, alice, sent=bytes(5 << 20), size=10))
+    assert (status, kind) == (422, "bad-input")
+    assert detail == (
+        "image: expected 10 bytes, as announced, got more; nothing was stored: send the file again with its size"
+    )
+    assert (sizes, files(folder)) == ([0], [])
 
 
 def test_an_image_beyond_the_largest_size_is_refused(world: World, folder: Path, alice: str) -> None:
@@ -100,7 +126,7 @@ def test_a_full_disk_is_named_and_leaves_nothing(
 ) -> None:
     create = Upload.__init__
     monkeypatch.setattr(
-        Upload, "__init__", lambda self, _, path, limits: create(self, cast("BinaryIO", FullFile()), path, limits)
+        Upload, "__init__", lambda self, _, path, size: create(self, cast("BinaryIO", FullFile()), path, size)
     )
     status, kind, detail = problem(upload(world, alice))
     assert (status, kind) == (507, "storage-full")
