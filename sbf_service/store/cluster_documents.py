@@ -1,13 +1,14 @@
 """The documents of clusters: stored specs, stored image sources, and the views that SBF returns."""
 
 from collections.abc import Mapping
-from functools import lru_cache
 from types import MappingProxyType
+from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
 from sbf_service.domain.lifecycle import PlacementStatus
 from sbf_service.store.cluster_tables import ClusterRecord, ClusterRow
+from sbf_service.store.text_cache import TextCache
 from virtcloud.model.cluster import ENDED_STATES, ClusterSpec, ClusterState
 from virtcloud.model.document import locate_first_fault
 from virtcloud.model.element import ElementKind
@@ -16,13 +17,21 @@ from virtcloud.model.transport import Transport
 from virtcloud.model.values import ClusterKey, Name, UserName, VlanId
 from virtcloud.model.views import ClusterTransport, ClusterView, PlacementProgress, PlacementView
 
+CACHED_SPECS: Final = 32 * 1024**2
+"""The maximum total length of the cached specs, in characters: ten thousand clusters of a few guests, or two thousand
+clusters of 64 guests."""
+CACHED_SOURCES: Final = 4 * 1024**2
+"""The maximum total length of the cached sources of images, in characters."""
 _IMAGE_SOURCES = TypeAdapter(dict[Name, ImageSource])
+_parsed_specs: Final = TextCache(ClusterSpec.model_validate_json, CACHED_SPECS)
+_parsed_sources: Final = TextCache[Mapping[Name, ImageSource]](
+    lambda images: MappingProxyType(_IMAGE_SOURCES.validate_json(images)), CACHED_SOURCES
+)
 
 
-@lru_cache(maxsize=1024)
 def parse_image_sources(images: str) -> Mapping[Name, ImageSource]:
     """Parse the stored sources of a cluster's images; cached."""
-    return MappingProxyType(_IMAGE_SOURCES.validate_json(images))
+    return _parsed_sources.parse(images)
 
 
 def format_image_sources(images: Mapping[Name, ImageSource]) -> str | None:
@@ -92,13 +101,11 @@ def _make_known_spec(row: ClusterRow, placements: tuple[PlacementStatus, ...]) -
     )
 
 
-@lru_cache(maxsize=8192)
 def parse_spec(spec: str) -> ClusterSpec:
     """Parse a stored spec; cached, because workers repeatedly read the specs of all clusters on a switch."""
-    return ClusterSpec.model_validate_json(spec)
+    return _parsed_specs.parse(spec)
 
 
-@lru_cache(maxsize=1024)
 def _parse_shared_spec(spec: str, shares: str) -> ClusterSpec:
     return parse_spec(spec).model_copy(update={"shares_with": _split_owners(shares)})
 
