@@ -34,6 +34,10 @@ END_S = 10.0
 """Longest wait in seconds for SBF to end the session after a failed exchange of frames."""
 MAX_SESSIONS = 500
 """Limit of concurrent sessions on this host."""
+MAX_REFUSALS = 20
+"""Limit of sessions beyond `MAX_SESSIONS` that the agent refuses at the same time. SBF learns nothing about further
+sessions, and refuses them when the agent has not joined them in time.
+"""
 
 
 class SessionApi(Protocol):
@@ -59,6 +63,9 @@ ConnectGuest = Callable[[GuestSession, Segment], AbstractContextManager[GuestCha
 OpenBridge = Callable[[Segment], AbstractContextManager[BridgeSocket]]
 """Function that opens a socket on the bridge of a segment. Raises Refused if the host lacks the bridge."""
 
+AnswerSession = Callable[[GuestSession, SessionStream], None]
+"""Function that serves or refuses a session whose stream to SBF is open. Raises VirtcloudError if the stream breaks."""
+
 
 class SessionListener:
     """Serves the sessions of this host's guests, and SBF's checks of paths."""
@@ -71,6 +78,7 @@ class SessionListener:
         self._open_bridge = open_bridge
         self._stopping = threading.Event()
         self._free = threading.BoundedSemaphore(MAX_SESSIONS)
+        self._refusals = threading.BoundedSemaphore(MAX_REFUSALS)
 
     def start(self, start: StartSupervisedThread) -> None:
         """Start the thread that waits for sessions."""
@@ -95,26 +103,33 @@ class SessionListener:
                 after, pause = 0, min(2 * pause, MAX_RETRY_S)  # with a restored database, SBF may count from 0 again
 
     def _start(self, session: GuestSession) -> None:
-        if not self._free.acquire(blocking=False):
-            log.warning("session_refused", guest=session.guest, limit=MAX_SESSIONS)
+        """Serve a session in a new thread, or refuse it there, because SBF may answer slowly."""
+        if self._free.acquire(blocking=False):
+            self._start_thread(session, self._relay, self._free)
             return
+        log.warning("session_refused", guest=session.guest, limit=MAX_SESSIONS)
+        if self._refusals.acquire(blocking=False):
+            self._start_thread(session, _refuse, self._refusals)
+
+    def _start_thread(self, session: GuestSession, answer: AnswerSession, places: threading.Semaphore) -> None:
+        """Start a thread that occupies one of ``places``, which the caller has acquired."""
         try:
             name = f"session {session.number}"
-            threading.Thread(target=self._serve, args=(session,), name=name, daemon=True).start()
+            threading.Thread(target=self._serve, args=(session, answer, places), name=name, daemon=True).start()
         except RuntimeError as error:
-            self._free.release()
+            places.release()
             log.warning("session_refused", guest=session.guest, error=error)
 
-    def _serve(self, session: GuestSession) -> None:
+    def _serve(self, session: GuestSession, answer: AnswerSession, places: threading.Semaphore) -> None:
         try:
             with self._sbf.join_session(self._element, session) as stream:
-                self._relay(session, stream)
+                answer(session, stream)
         except VirtcloudError as error:
             log.warning("session_ended", guest=session.guest, session_kind=session.kind, error=error)
         except Exception as error:  # noqa: BLE001 - one session must not end the agent
             log.internal_error(error, element=self._element, guest=session.guest)
         finally:
-            self._free.release()
+            places.release()
 
     def _relay(self, session: GuestSession, stream: SessionStream) -> None:
         try:
@@ -130,6 +145,11 @@ class SessionListener:
         except Refused as error:
             with suppress(VirtcloudError):
                 stream.send_text(SessionAnswer(error=str(error)).model_dump_json())
+
+
+def _refuse(_session: GuestSession, stream: SessionStream) -> None:
+    error = f"this host has {MAX_SESSIONS} sessions with guests, its limit: try again later"
+    stream.send_text(SessionAnswer(error=error).model_dump_json())
 
 
 def find_segment(wanted: HostWanted, session: GuestSession) -> Segment:

@@ -1,13 +1,16 @@
+import threading
 from collections.abc import Callable
+from queue import SimpleQueue
 
 import pytest
 
 from virtcloud.agent.guest_access import session_listener
 from virtcloud.agent.guest_access.session_listener import SessionListener, find_segment
+from virtcloud.client.session_stream import SessionStream
 from virtcloud.model.errors import Refused, ServiceUnreachable, VirtcloudError
-from virtcloud.model.guest_sessions import GuestSession
+from virtcloud.model.guest_sessions import GuestSession, SessionAnswer
 from virtcloud.model.values import Name
-from virtcloud.model.wanted import HostWanted, Segment
+from virtcloud.model.wanted import HostWanted, Segment, WantedDocument
 
 Make = Callable[..., Segment]
 
@@ -55,3 +58,67 @@ def test_the_pauses_after_failed_polls_begin_with_one_second(monkeypatch: pytest
     listener = SessionListener(Name("brno-h1"), SilentSbf(), None, None)  # type: ignore[arg-type]
     listener.start(lambda _name, work, _limit: work(lambda: None))  # type: ignore[arg-type, return-value]
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+class RecordingStream(SessionStream):
+    """The agent's side of a session. Records the texts that the agent sends."""
+
+    def __init__(self) -> None:
+        self.texts = list[str]()
+        self.closed = threading.Event()
+
+    def send_text(self, text: str) -> None:
+        self.texts.append(text)
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+class BusySbf:
+    """An SBF with waiting sessions for a listener, which stops after the first poll."""
+
+    def __init__(self, sessions: int) -> None:
+        self.sessions = [session("a", "g1").model_copy(update={"number": number}) for number in range(1, sessions + 1)]
+        self.streams = SimpleQueue[RecordingStream]()
+        self.answers = threading.Event()
+        self.listener = SessionListener(Name("brno-h1"), self, None, None)  # type: ignore[arg-type]
+
+    def waiting_sessions(self, element: str, after: int = 0, wait: float = 0) -> list[GuestSession]:
+        self.listener.stop()
+        return self.sessions
+
+    def join_session(self, element: str, session: GuestSession) -> SessionStream:
+        self.streams.put(stream := RecordingStream())
+        self.answers.wait(30)
+        return stream
+
+    def wanted(self, element: str) -> WantedDocument:
+        raise AssertionError(element)
+
+    def poll(self) -> None:
+        """Run the listener for one poll, while all places of sessions are in use."""
+        while self.listener._free.acquire(blocking=False):
+            pass
+        self.listener.start(lambda _name, work, _limit: work(lambda: None))  # type: ignore[arg-type, return-value]
+
+
+def test_a_session_beyond_the_limit_is_refused_with_the_reason() -> None:
+    sbf = BusySbf(1)
+    sbf.answers.set()
+    sbf.poll()
+    stream = sbf.streams.get(timeout=30)
+    assert stream.closed.wait(30)
+    (text,) = stream.texts
+    expected = "this host has 500 sessions with guests, its limit: try again later"
+    assert SessionAnswer.model_validate_json(text).error == expected
+
+
+def test_refusals_do_not_delay_the_next_poll_of_sessions() -> None:
+    """SBF does not answer while the listener refuses sessions."""
+    sbf = BusySbf(session_listener.MAX_REFUSALS + 5)
+    sbf.poll()
+    streams = [sbf.streams.get(timeout=30) for _ in range(session_listener.MAX_REFUSALS)]
+    assert not any(stream.texts for stream in streams)
+    sbf.answers.set()
+    assert all(stream.closed.wait(30) for stream in streams)
+    assert sbf.streams.empty()
