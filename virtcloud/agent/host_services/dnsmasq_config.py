@@ -40,6 +40,10 @@ CONFIG, NAMES = "dnsmasq.conf", "names"
 FILE_OPTIONS: Final = {CONFIG: "--conf-file", NAMES: "--addn-hosts"}
 """The option of dnsmasq for each file's path, by file name."""
 LEASE: Final = "1h"
+LEASES_OF_GUEST: Final = 2
+"""The largest number of a guest's leases: one of each IP version. dnsmasq counts both versions together."""
+MIN_LEASES: Final = 1000
+"""The limit of leases of a server with few guests, which is dnsmasq's default."""
 ADVERTISEMENT_S: Final = 60
 _IPV6: Final = 6
 _IPV6_LENGTHS: Final = range(64, 127)
@@ -136,6 +140,7 @@ def _dhcp_lines(segment: Segment, subnets: Collection[_Subnet]) -> Iterator[str]
         "dhcp-authoritative",
         "leasefile-ro",
         "no-ping",
+        f"dhcp-lease-max={max(MIN_LEASES, LEASES_OF_GUEST * len(segment.guests))}",
         f"dhcp-duid=65535,{MAC}",
         f"dhcp-option=option:router{''.join(f',{address}' for address in routers)}",
     )
