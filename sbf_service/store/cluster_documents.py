@@ -18,8 +18,8 @@ from virtcloud.model.values import ClusterKey, Name, UserName, VlanId
 from virtcloud.model.views import ClusterTransport, ClusterView, PlacementProgress, PlacementView
 
 CACHED_SPECS: Final = 32 * 1024**2
-"""The maximum total length of the cached specs, in characters: ten thousand clusters of a few guests, or two thousand
-clusters of 64 guests."""
+"""The maximum total length of the cached specs, in characters: 50,000 clusters of two guests, or 2,500 clusters of 64
+guests. A parsed spec needs nine times the memory of its text."""
 CACHED_SOURCES: Final = 4 * 1024**2
 """The maximum total length of the cached sources of images, in characters."""
 _IMAGE_SOURCES = TypeAdapter(dict[Name, ImageSource])
