@@ -2,18 +2,32 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from virtcloud.model.errors import Conflict
 from virtcloud.model.guests import GuestPower, GuestPowerRequest
 from virtcloud.model.wanted import GUEST_POWER, GuestWanted, HostWanted, Segment
 
+STARTS_PER_RESTORE: Final = 10_000_000
+"""More resets than a guest can have."""
+
 
 @dataclass(frozen=True, slots=True)
 class WantedPower:
-    """The wanted power state of a guest, with the number of requested resets."""
+    """The wanted power state of a guest.
+
+    ``starts`` is the number by which the guest's host recognizes a reset: the number of requested resets, plus
+    `STARTS_PER_RESTORE` for each restore of the database between the cluster's creation and the last reset. So the
+    first reset after a restore gets a higher number than the resets that the restored database lacks.
+    """
 
     stopped: bool = False
-    resets: int = 0
+    starts: int = 0
+
+    @property
+    def resets(self) -> int:
+        """The number of requested resets."""
+        return self.starts % STARTS_PER_RESTORE
 
 
 GuestPowers = Mapping[tuple[str, str], WantedPower]
@@ -21,16 +35,17 @@ GuestPowers = Mapping[tuple[str, str], WantedPower]
 ALWAYS_ON = WantedPower()
 
 
-def decide_power(guest: str, former: WantedPower, request: GuestPowerRequest) -> WantedPower:
+def decide_power(guest: str, former: WantedPower, request: GuestPowerRequest, restores: int = 0) -> WantedPower:
     """Return the new power state of a guest.
 
-    A request with the former number of resets does not reset the guest. Raise Conflict if the request resets a stopped
-    guest. Also raise Conflict if the request's number of resets is neither the former number nor the former number plus
-    one: other callers have reset the guest since this caller read the number of resets.
+    ``restores`` is the number of restores of the database since the cluster's creation. A request with the former
+    number of resets does not reset the guest. Raise Conflict if the request resets a stopped guest. Also raise Conflict
+    if the request's number of resets is neither the former number nor the former number plus one: other callers have
+    reset the guest since this caller read the number of resets.
     """
     stopped = request.power is GuestPower.OFF
     if request.resets in {None, former.resets}:
-        return WantedPower(stopped, former.resets)
+        return WantedPower(stopped, former.starts)
     if former.stopped or stopped:
         raise Conflict(f"guest {guest} is stopped and cannot be reset: start it (virtcloud guest start)")
     if request.resets != former.resets + 1:
@@ -38,7 +53,7 @@ def decide_power(guest: str, former: WantedPower, request: GuestPowerRequest) ->
             f"guest {guest}: expected reset number {former.resets + 1}, got {request.resets}: another caller reset the "
             "guest in between; show the guest (virtcloud guest list), and reset it again if needed"
         )
-    return WantedPower(stopped, former.resets + 1)
+    return WantedPower(stopped, restores * STARTS_PER_RESTORE + request.resets)
 
 
 def apply_guest_powers(wanted: HostWanted, powers: GuestPowers) -> HostWanted:
@@ -67,4 +82,4 @@ def _apply(segment: Segment, powers: GuestPowers) -> Segment:
 
 
 def _with_power(guest: GuestWanted, power: WantedPower) -> GuestWanted:
-    return guest.model_copy(update={"power": "off" if power.stopped else None, "starts": power.resets or None})
+    return guest.model_copy(update={"power": "off" if power.stopped else None, "starts": power.starts or None})

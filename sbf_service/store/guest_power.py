@@ -11,6 +11,7 @@ from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.clusters import require_cluster
 from sbf_service.store.columns import split_ids
 from sbf_service.store.guest_tables import GuestPowerRow
+from sbf_service.store.restored_state import REVISION_STEP
 from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit, record_audit
@@ -60,7 +61,7 @@ def set_guest_power(
     guest = _find_guest(row, name)
     stored = unit.session.get(GuestPowerRow, (row.id, guest.name))
     former = WantedPower(stored.stopped, stored.resets) if stored else ALWAYS_ON
-    power = decide_power(guest.name, former, request)
+    power = decide_power(guest.name, former, request, restores=row.version // REVISION_STEP)
     if power != former:
         revision = increment_revisions(unit, [guest.host])[guest.host].revision
         unit.session.merge(
@@ -69,7 +70,7 @@ def set_guest_power(
                 guest=guest.name,
                 element=guest.host,
                 stopped=power.stopped,
-                resets=power.resets,
+                resets=power.starts,
                 revision=revision,
             )
         )
@@ -106,9 +107,9 @@ def _format_guest(unit: Unit, row: ClusterRow, guest: Guest) -> GuestView:
     host = unit.session.get_one(ElementRow, guest.host)
     stored = unit.session.get(GuestPowerRow, (row.id, guest.name))
     placement = unit.session.get_one(PlacementRow, (row.id, guest.host))
-    is_off = stored is not None and stored.stopped
+    power = WantedPower(stored.stopped, stored.resets) if stored else ALWAYS_ON
     wanted = max(placement.added_revision, stored.revision) if stored else placement.added_revision
-    excluded = placement.blocked and not is_off
+    excluded = placement.blocked and not power.stopped
     confirmed = min(host.confirmed_revision, wanted - 1) if excluded else host.confirmed_revision
     return GuestView(
         name=guest.name,
@@ -116,8 +117,8 @@ def _format_guest(unit: Unit, row: ClusterRow, guest: Guest) -> GuestView:
         host=guest.host,
         image=guest.image,
         addresses=guest.addresses,
-        power=GuestPower.OFF if is_off else GuestPower.ON,
-        resets=stored.resets if stored else 0,
+        power=GuestPower.OFF if power.stopped else GuestPower.ON,
+        resets=power.resets,
         wanted_revision=wanted,
         confirmed_revision=confirmed,
         reachable=host.reachable,

@@ -7,7 +7,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from virtcloud.agent.guests.control_groups import ContainerLimits
-from virtcloud.agent.guests.domains import NAMESPACE, DomainOwnership, GuestDomain
+from virtcloud.agent.guests.domains import NAMESPACE, GuestDomain, parse_ownership
 from virtcloud.agent.guests.guest_roots import GuestRoot
 from virtcloud.agent.network.interfaces import HostIpSettings, KernelInterface, UplinkRecord
 from virtcloud.model.errors import Refused
@@ -150,7 +150,9 @@ class FakeHypervisor:
         assert name
         assert owner is not None
         self.started.append(xml)
-        self.by_name[name] = GuestDomain(name, running=True, owner=DomainOwnership(**owner.attrib))
+        self.by_name[name] = GuestDomain(
+            name, running=True, owner=parse_ownership(ET.tostring(owner, encoding="unicode"))
+        )
 
     def set_mtu(self, name: str, mtu: int) -> None:
         self._raise_error()

@@ -174,8 +174,7 @@ def _apply_step(observed: ObservedHost, step: Step) -> ObservedHost:
             others = (one for one in observed.segments if (one.cluster, one.vlan) != (built.cluster, built.vlan))
             return replace(observed, segments=(*others, built))
         case StartGuest(segment, guest):
-            return replace(
-                observed, guests=(*observed.guests, ObservedGuest(segment.id, guest.name, digest(segment, guest)))
-            )
+            started = ObservedGuest(segment.id, guest.name, digest(segment, guest), starts=guest.starts or 0)
+            return replace(observed, guests=(*observed.guests, started))
         case _:  # steps about peer files and the VPN do not change a fake host's state
             return observed

@@ -65,8 +65,8 @@ def digest(segment: Segment, guest: GuestWanted) -> str:
 
     When a guest starts, the digest is stored in the guest's domain. If the digest of the wanted guest differs from the
     stored digest, the agent restarts the guest. So a reset restarts the guest exactly once, even if the agent is killed
-    during the restart. The digest does not depend on the seed. So an upgrade from an agent without seeds restarts no
-    guest.
+    during the restart. A lower number of resets restarts no guest (`_equals_wanted`). The digest does not depend on the
+    seed. So an upgrade from an agent without seeds restarts no guest.
     """
     attachment = f"{segment.port}{'@' if segment.untagged else '.'}{segment.vlan}"
     spec = guest.model_dump_json(exclude_none=True, exclude={"power", "seed"})
@@ -213,9 +213,19 @@ def _is_wanted_guest(observed: ObservedGuest, wanted: HostWanted) -> bool:
     return observed.running and any(
         (segment.id, guest.name) == (observed.cluster, observed.guest)
         and guest.power is None
-        and digest(segment, guest) == observed.digest
+        and _equals_wanted(observed, segment, guest)
         for segment, guest in _guests(wanted.segments)
     )
+
+
+def _equals_wanted(observed: ObservedGuest, segment: Segment, guest: GuestWanted) -> bool:
+    """Return whether a guest was started with the wanted spec, and no reset was requested since its start.
+
+    The wanted number of resets is lower than the number at the start only if SBF's database was restored from a backup
+    that lacks the last resets. This is no reason for a restart.
+    """
+    starts = max(guest.starts or 0, observed.starts) or None
+    return digest(segment, guest.model_copy(update={"starts": starts})) == observed.digest
 
 
 def _guests(segments: Iterable[Segment]) -> Iterator[tuple[Segment, GuestWanted]]:

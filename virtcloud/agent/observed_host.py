@@ -36,6 +36,7 @@ class ObservedSegment:
 class ObservedGuest:
     """A guest's libvirt domain. ``digest`` is the digest of the wanted state with which the guest was started.
 
+    ``starts`` is the number of resets in this wanted state, or 0 if an earlier version of the agent started the guest.
     ``peers`` is the digest of the guest's peer files (``guests/peer_files.py``). None: the host cannot replace these
     files, as for a virtual machine.
     """
@@ -45,6 +46,7 @@ class ObservedGuest:
     digest: str
     running: bool = True
     peers: str | None = None
+    starts: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from virtcloud.agent.gateway.vpn_difference import AddVpnPort
 from virtcloud.agent.guest_ends import EndCause
 from virtcloud.agent.host_services.server_difference import ServeGuests
 from virtcloud.agent.observed_host import ObservedHost
-from virtcloud.agent.steps import BuildSegment, FilterGuests, RemoveSegment, StartGuest, Step, StepPending
+from virtcloud.agent.steps import BuildSegment, FilterGuests, RemoveSegment, StartGuest, Step, StepPending, StopGuests
 from virtcloud.agent.supervision import StopSignal
 from virtcloud.model.errors import Refused, Unsafe, VirtcloudError
 from virtcloud.model.gateway_access import (
@@ -235,15 +235,27 @@ def split_held_steps(steps: Iterable[Step]) -> tuple[list[Step], ClusterErrors]:
     """Return the steps to apply now, and the reasons of the held steps by cluster ID. Pure.
 
     If a segment has the requirement UNCHECKED_NETWORK, the steps that create parts of the segment are held. Existing
-    parts stay.
+    parts stay: a guest whose restart is held is not stopped either, unless the guest's segment is removed.
     """
-    permitted, held = list[Step](), ClusterErrors()
+    waiting, others = list[_Creation](), list[Step]()
     for step in steps:
         if isinstance(step, _Creation) and UNCHECKED_NETWORK in step.segment.requires:
-            held[step.cluster] = HELD_REASON
+            waiting.append(step)
         else:
-            permitted.append(step)
-    return permitted, held
+            others.append(step)
+    removed = {step.cluster for step in others if isinstance(step, RemoveSegment)}
+    starts = {(step.segment.id, step.guest.name) for step in waiting if isinstance(step, StartGuest)}
+    permitted = (step if step.cluster in removed else _omit_restarts(step, starts) for step in others)
+    return [step for step in permitted if step is not None], {step.cluster: HELD_REASON for step in waiting}
+
+
+def _omit_restarts(step: Step, starts: Container[tuple[str, str]]) -> Step | None:
+    """Return the step without the stops of the guests in ``starts``, or None if no guest is left."""
+    if not isinstance(step, StopGuests):
+        return step
+    guests = tuple(guest for guest in step.guests if (step.cluster, guest) not in starts)
+    files_stay = tuple(guest for guest in step.kept if guest in guests)
+    return StopGuests(step.cluster, guests, files_stay) if guests else None
 
 
 def unsupported_segments(segments: Iterable[Segment]) -> ClusterErrors:

@@ -47,7 +47,7 @@ class GuestWanted(Document):
     power: Literal["off"] | None = None
     """`off`: the guest must not run, and its disk stays on the host; null: the guest must run."""
     starts: int | None = None
-    """Number of requested resets. The host restarts the guest when this number changes; null: no reset."""
+    """Increases with each reset. The host restarts the guest when this number increases; null: no reset."""
     image_source: ImageSource | None = None
     """The source of an image of the catalogue; null: the image is in the host's folder of images."""
     limits: GuestLimits | None = None

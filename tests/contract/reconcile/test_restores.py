@@ -8,18 +8,23 @@ from sbf_fakes.restores import CarryingHosts, back_up, restored_world
 from sbf_fakes.world import World, make_world, spec
 from sqlalchemy import update
 
+from sbf_service.store.guest_power import set_guest_power
 from sbf_service.store.leases import acquire_lease
 from sbf_service.store.ports import add_port_row, parse_removed_switch, release_ports
 from sbf_service.store.revisions import increment_revisions, require_element
 from sbf_service.store.tables import ElementRow, PortRow
 from sbf_service.store.unchecked_elements import declare_element_clean
+from virtcloud.agent.difference import compute_difference, digest
+from virtcloud.agent.observed_host import ObservedGuest, ObservedHost, ObservedSegment
+from virtcloud.agent.step_application import split_held_steps
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import Conflict, NoVlanFree
+from virtcloud.model.guests import GuestPower, GuestPowerRequest, GuestView
 from virtcloud.model.port_use import PortRelease, PortUse
 from virtcloud.model.switch_state import SwitchWanted
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import PortName
-from virtcloud.model.wanted import UNCHECKED_NETWORK
+from virtcloud.model.wanted import UNCHECKED_NETWORK, HostWanted
 
 SWITCH, SPARE = "brno-sw1", "brno-sw2"
 POOL_OF_TWO = "100-101"
@@ -186,6 +191,60 @@ def test_a_host_gets_a_new_revision_when_its_hold_ends(machines: Machines) -> No
     (free,) = restored.wanted_of_host("brno-h1").segments
     assert UNCHECKED_NETWORK not in free.requires
     assert restored.element("brno-h1").wanted_revision > revision
+
+
+def reset(world: World, resets: int) -> GuestView:
+    with world.store.change() as unit:
+        return set_guest_power(unit, "demo", "g1", GuestPowerRequest(power=GuestPower.ON, resets=resets))
+
+
+def started(wanted: HostWanted) -> ObservedHost:
+    """Return the state of a host whose agent has applied ``wanted``."""
+    segments = tuple(ObservedSegment(one.id, one.vlan, one.port) for one in wanted.segments)
+    guests = tuple(
+        ObservedGuest(segment.id, guest.name, digest(segment, guest), starts=guest.starts or 0)
+        for segment in wanted.segments
+        for guest in segment.guests
+    )
+    return ObservedHost(segments, guests)
+
+
+def test_a_guest_that_was_reset_after_the_backup_runs_on(machines: Machines) -> None:
+    machines.world.put("demo", spec("brno-h1"))
+    machines.back_up()
+    reset(machines.world, 1)
+    before = started(machines.world.wanted_of_host("brno-h1"))
+    restored = machines.restore()
+    machines.settle("brno-h2")
+    assert compute_difference(restored.wanted_of_host("brno-h1"), before) == []
+    machines.settle()
+    assert compute_difference(restored.wanted_of_host("brno-h1"), before) == []
+
+
+def test_a_reset_after_a_restore_restarts_the_guest_once(machines: Machines) -> None:
+    """The restored database lacks a reset. The host must distinguish this reset from the next reset."""
+    machines.world.put("demo", spec("brno-h1"))
+    machines.back_up()
+    reset(machines.world, 1)
+    before = started(machines.world.wanted_of_host("brno-h1"))
+    restored = machines.restore()
+    machines.settle()
+    assert (reset(restored, 1).resets, reset(restored, 1).resets) == (1, 1)
+    wanted = restored.wanted_of_host("brno-h1")
+    assert [str(step) for step in compute_difference(wanted, before)] == ["stop g1", "start g1"]
+    assert compute_difference(wanted, started(wanted)) == []
+
+
+def test_a_reset_during_the_hold_waits_without_a_stop(machines: Machines) -> None:
+    machines.world.put("demo", spec("brno-h1"))
+    machines.back_up()
+    before = started(machines.world.wanted_of_host("brno-h1"))
+    restored = machines.restore()
+    machines.settle("brno-h2")
+    reset(restored, 1)
+    held = restored.wanted_of_host("brno-h1")
+    permitted, reasons = split_held_steps(compute_difference(held, before))
+    assert (permitted, set(reasons)) == ([], {held.segments[0].id})
 
 
 def test_the_removal_of_an_unchecked_host_ends_the_hold(machines: Machines) -> None:

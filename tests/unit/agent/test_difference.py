@@ -23,7 +23,7 @@ def observed_host(*segments: Segment) -> ObservedHost:
     return ObservedHost(
         tuple(ObservedSegment(segment.id, segment.vlan, segment.port) for segment in segments),
         tuple(
-            ObservedGuest(segment.id, guest.name, digest(segment, guest))
+            ObservedGuest(segment.id, guest.name, digest(segment, guest), starts=guest.starts or 0)
             for segment in segments
             for guest in segment.guests
         ),
@@ -143,6 +143,27 @@ def test_a_reset_restarts_the_guest_once(make_segment: Make) -> None:
         StartGuest(after, after.guests[0]),
     ]
     assert compute_difference(wanted(after), observed_host(after)) == []
+
+
+def test_a_lower_number_of_resets_restarts_no_guest(make_segment: Make) -> None:
+    """SBF's database was restored from a backup without the reset."""
+    restored = make_segment("a", 100, ("g1",))
+    started = observed_host(with_power(restored, starts=1))
+    assert compute_difference(wanted(restored), started) == []
+
+
+def test_a_changed_guest_with_fewer_resets_is_restarted(make_segment: Make) -> None:
+    restored = make_segment("a", 100, ("g1",))
+    started = observed_host(with_power(restored, starts=1, memory_mb=4096))
+    assert StopGuests("a", ("g1",), ("g1",)) in compute_difference(wanted(restored), started)
+
+
+def test_a_reset_guest_of_an_earlier_agent_is_not_restarted(make_segment: Make) -> None:
+    """An earlier agent did not store the number of resets in the guest's domain."""
+    segment = with_power(make_segment("a", 100, ("g1",)), starts=1)
+    before = observed_host(segment)
+    earlier = replace(before, guests=tuple(replace(guest, starts=0) for guest in before.guests))
+    assert compute_difference(wanted(segment), earlier) == []
 
 
 def test_an_unwanted_guest_stops_without_changing_the_bridge(make_segment: Make) -> None:

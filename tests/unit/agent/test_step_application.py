@@ -193,6 +193,25 @@ def test_a_held_network_is_not_set_up_and_others_are(make_segment: Make) -> None
     assert (permitted, set(reasons)) == (steps[2:], {"a"})
 
 
+def test_a_guest_whose_restart_is_held_is_not_stopped(make_segment: Make) -> None:
+    held = make_segment("a", 100, ("g1", "g2")).model_copy(update={"requires": (UNCHECKED_NETWORK,)})
+    restart: list[Step] = [StopGuests("a", ("g1",), ("g1",)), StartGuest(held, held.guests[0])]
+    permitted, reasons = split_held_steps(restart)
+    assert (permitted, set(reasons)) == ([], {"a"})
+
+
+def test_unwanted_guests_of_a_held_network_stop_without_the_others(make_segment: Make) -> None:
+    held = make_segment("a", 100, ("g1", "g2")).model_copy(update={"requires": (UNCHECKED_NETWORK,)})
+    steps: list[Step] = [StopGuests("a", ("g0", "g1", "g2"), ("g1", "g2")), StartGuest(held, held.guests[0])]
+    assert split_held_steps(steps)[0] == [StopGuests("a", ("g0", "g2"), ("g2",))]
+
+
+def test_guests_stop_before_their_held_segment_is_removed(make_segment: Make) -> None:
+    held = make_segment("a", 100, ("g1",)).model_copy(update={"requires": (UNCHECKED_NETWORK,)})
+    removal: list[Step] = [StopGuests("a", ("g1",), ("g1",)), RemoveSegment("a", 100, files_stay=True)]
+    assert split_held_steps([*removal, StartGuest(held, held.guests[0])])[0] == removal
+
+
 def test_what_exists_of_a_held_network_can_be_removed(make_segment: Make) -> None:
     steps: list[Step] = [StopGuests("a", ("g1",)), RemoveSegment("a", 100)]
     assert split_held_steps(steps) == (steps, {})

@@ -49,7 +49,7 @@ def render_domain(
     _add(root, "name", names.domain_name(segment.id, guest.name))
     _add(root, "memory", str(guest.memory_mb), unit="MiB")
     _add(root, "vcpu", str(guest.cpus))
-    root.append(_metadata(DomainOwnership(segment.id, guest.name, digest)))
+    root.append(_metadata(DomainOwnership(segment.id, guest.name, digest, guest.starts or 0)))
     if not environment.confined:
         _add(root, "seclabel", type="none")
     if isinstance(image, LxcImage):
@@ -235,5 +235,7 @@ def _add(parent: ET.Element, tag: str, text: str | None = None, **attributes: st
 def _metadata(owner: DomainOwnership) -> ET.Element:
     metadata = ET.Element("metadata")
     attributes = {"cluster": owner.cluster, "guest": owner.guest, "digest": owner.digest}
+    if owner.starts:
+        attributes["starts"] = str(owner.starts)
     ET.SubElement(metadata, "virtcloud:guest", {"xmlns:virtcloud": NAMESPACE, **attributes})
     return metadata

@@ -16,12 +16,14 @@ class DomainOwnership:
     """The content of a domain's metadata element.
 
     The element names the guest and the guest's cluster. ``digest`` is the digest of the wanted state with which the
-    guest was started.
+    guest was started. ``starts`` is the number of resets in this wanted state; the element lacks the number 0, and the
+    elements of earlier versions lack every number.
     """
 
     cluster: str
     guest: str
     digest: str
+    starts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,7 @@ class DomainEnvironment:
 
 
 def parse_ownership(metadata: str) -> DomainOwnership:
-    """Parse the metadata element. Raise KeyError or ParseError if virtcloud did not write the element."""
+    """Parse the metadata element. Raise KeyError, ValueError or ParseError if virtcloud did not write the element."""
     attributes = ET.fromstring(metadata).attrib  # noqa: S314 - written by libvirt
-    return DomainOwnership(attributes["cluster"], attributes["guest"], attributes["digest"])
+    starts = int(attributes.get("starts", 0))
+    return DomainOwnership(attributes["cluster"], attributes["guest"], attributes["digest"], starts)

@@ -78,6 +78,7 @@ class LocalGuests:
                 domain.owner.digest,
                 domain.running,
                 self._hash_peer_files(domain.name),
+                domain.owner.starts,
             )
             for _, domain in domains
             if domain.owner

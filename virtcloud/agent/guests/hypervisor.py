@@ -239,7 +239,7 @@ def _read_ownership(domain: Any) -> DomainOwnership | None:  # noqa: ANN401 - li
         if error.get_error_code() not in {libvirt.VIR_ERR_NO_DOMAIN_METADATA, libvirt.VIR_ERR_NO_DOMAIN}:
             raise
         return None
-    except (KeyError, ET.ParseError):
+    except (KeyError, ValueError, ET.ParseError):
         return None  # another program wrote the metadata, so the domain is no guest of virtcloud
 
 

@@ -23,10 +23,14 @@ ENVIRONMENT = DomainEnvironment("x86_64", Path("/guests/g1"), root=GuestRoot(Pat
 @pytest.fixture
 def xml(make_segment: Callable[..., Segment]) -> Callable[..., ET.Element]:
     def make(
-        image: LxcImage | QemuImage, environment: DomainEnvironment = ENVIRONMENT, cluster: str = "4c1f"
+        image: LxcImage | QemuImage,
+        environment: DomainEnvironment = ENVIRONMENT,
+        cluster: str = "4c1f",
+        starts: int | None = None,
     ) -> ET.Element:
         segment = make_segment(cluster, 100, ("g1",))
-        return ET.fromstring(render_domain(segment, segment.guests[0], image, "abc", environment))  # noqa: S314 - written by the agent
+        guest = segment.guests[0].model_copy(update={"starts": starts})
+        return ET.fromstring(render_domain(segment, guest, image, "abc", environment))  # noqa: S314 - written by the agent
 
     return make
 
@@ -68,6 +72,12 @@ def test_the_ownership_element_is_read_back(xml: MakeXml) -> None:
     ownership = xml(LXC).find(f"metadata/{{{NAMESPACE}}}guest")
     assert ownership is not None
     assert parse_ownership(ET.tostring(ownership, encoding="unicode")) == DomainOwnership("4c1f", "g1", "abc")
+
+
+def test_the_number_of_resets_is_read_back(xml: MakeXml) -> None:
+    ownership = xml(LXC, starts=2).find(f"metadata/{{{NAMESPACE}}}guest")
+    assert ownership is not None
+    assert parse_ownership(ET.tostring(ownership, encoding="unicode")).starts == 2
 
 
 def test_equal_guests_differ_only_by_their_cluster(xml: MakeXml) -> None:
