@@ -20,6 +20,7 @@ from virtcloud.agent.guest_access.guest_channels import GuestChannel, LogChannel
 from virtcloud.agent.guest_access.guest_clones import CloneApi, GuestCloner
 from virtcloud.agent.guest_access.guest_ports import PREFIX, GuestPorts
 from virtcloud.agent.guest_access.session_listener import ConnectGuest
+from virtcloud.agent.guests import image_folder
 from virtcloud.agent.guests.admission_rules import AdmissionRules
 from virtcloud.agent.guests.consoles import GuestConsoles
 from virtcloud.agent.guests.domain_preparation import GuestSettings
@@ -176,7 +177,7 @@ def make_image_cache(settings: AgentSettings, download: DownloadFromSbf) -> Imag
     """Create the cache of images. ``download`` downloads an image's file from SBF."""
     keys, state = settings.image_cache, settings.state
     cache = CacheSettings(
-        folder=state / "images",
+        folder=state / image_folder.FOLDER,
         guests=state / "guests",
         architecture=os.uname().machine,
         size=keys.size_mb * MIB,

@@ -29,6 +29,7 @@ from virtcloud.agent.guests.guest_disks import (
     find_record,
     identify_disk,
 )
+from virtcloud.agent.guests.image_folder import is_same_image
 from virtcloud.model.errors import BadInput, Refused
 from virtcloud.model.image import (
     HEAD_BYTES,
@@ -73,7 +74,7 @@ def find_guest_disk(folder: Path, user: int) -> StoppedGuestDisk | None:
     if record is None or not (folder / DISK).exists():
         return None
     with refuse_os_errors(f"read the image's disk {record.disk}"):
-        if identify_disk(record.disk) != record.image:
+        if not is_same_image(record.image, identify_disk(record.disk)):
             raise Refused(f"{record.disk} has changed since the guest's disk was created: the guest cannot be cloned")
     size = _read_size(record.disk) if record.size_mb is None else record.size_mb * MIB
     return StoppedGuestDisk(folder / DISK, record.disk, size, user)

@@ -33,6 +33,7 @@ from pydantic import ValidationError
 from virtcloud.agent import log
 from virtcloud.agent.files import refuse_os_errors, write_durably
 from virtcloud.agent.guests.id_ranges import CLONE_IDS
+from virtcloud.agent.guests.image_folder import is_same_image
 from virtcloud.agent.guests.images import QemuImage
 from virtcloud.model.document import Document
 from virtcloud.model.errors import BadInput, Refused
@@ -94,7 +95,9 @@ def ensure_disks(folder: Path, image: QemuImage, guest: GuestWanted) -> None:
 def _ensure_overlay(folder: Path, disk: Path, disk_format: str, size_mb: int | None, guest: GuestWanted) -> None:
     record = DiskRecord(image=identify_disk(disk), size_mb=size_mb)
     former = find_record(folder)
-    if former == record and (folder / DISK).exists():
+    if _is_same(former, record) and (folder / DISK).exists():
+        if former != record:  # the image's disk was copied, for example with the agent's state folder
+            write_durably(folder / RECORD, record.model_dump_json().encode())
         return
     if former is not None:
         log.info("guest_disk_replaced", folder=folder, image=disk)
@@ -107,10 +110,14 @@ def _ensure_overlay(folder: Path, disk: Path, disk_format: str, size_mb: int | N
     write_durably(folder / RECORD, record.model_dump_json().encode())
 
 
-def identify_disk(disk: Path) -> str:
-    """Return a text with a disk's path, inode, size and modification time. A change of the disk changes the text.
+def _is_same(former: DiskRecord | None, record: DiskRecord) -> bool:
+    return former is not None and former.size_mb == record.size_mb and is_same_image(former.image, record.image)
 
-    Raise OSError if the file is missing.
+
+def identify_disk(disk: Path) -> str:
+    """Return a text with a disk's path, inode, size and modification time.
+
+    `is_same_image` compares two such texts. Raise OSError if the file is missing.
     """
     status = disk.stat()
     return f"{disk} {status.st_ino} {status.st_size} {status.st_mtime_ns}"

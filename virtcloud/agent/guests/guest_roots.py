@@ -37,6 +37,7 @@ from virtcloud.agent import log
 from virtcloud.agent.files import refuse_os_errors, write_durably
 from virtcloud.agent.guests import mounts
 from virtcloud.agent.guests.id_ranges import FIRST_ID, IDS_PER_GUEST, IdRanges
+from virtcloud.agent.guests.image_folder import is_same_image
 from virtcloud.agent.guests.shifted_owners import PROGRESS_S, shift_owners
 from virtcloud.model.document import Document
 
@@ -113,9 +114,11 @@ class GuestRoots:
             shift = self._ids.ensure(domain)
             mounts.unmount_below(path)
             record = _read_record(path / RECORD)
-            if record is not None and (record.image, record.size_mb) == (source, size_mb):
+            if record is not None and record.size_mb == size_mb and is_same_image(record.image, source):
                 _mount_layers(path, size_mb)
                 _mount_root(path, image, shift, record.shifted)
+                if record.image != source:  # the image was copied, for example with the agent's state folder
+                    _write_record(path, record.model_copy(update={"image": source}))
             else:
                 if record is not None:
                     log.info("guest_root_replaced", domain=domain, image=image)
@@ -123,8 +126,7 @@ class GuestRoots:
                 shifted = self._create_root(path, image, shift, size_mb)
                 if size_mb is not None:
                     mounts.sync_file_system(path / LAYERS)  # after a power failure, layers with a record are complete
-                record = RootRecord(image=source, size_mb=size_mb, shifted=shifted)
-                write_durably(path / RECORD, record.model_dump_json().encode())
+                _write_record(path, RootRecord(image=source, size_mb=size_mb, shifted=shifted))
             os.chown(path, 0, shift)
             path.chmod(FOLDER_MODE)
         return GuestRoot(path / ROOT, shift)
@@ -188,10 +190,14 @@ def _mount_root(path: Path, image: Path, shift: int, shifted: Literal["mount", "
 
 
 def _identify(image: Path) -> str:
-    """Return a text that identifies the image's root folder. The text changes if the folder is changed or replaced."""
+    """Return a text with the path, inode and modification time of the image's root folder (`is_same_image`)."""
     with refuse_os_errors(f"read the root of the image {image}"):
         status = image.stat()
     return f"{image} {status.st_ino} {status.st_mtime_ns}"
+
+
+def _write_record(path: Path, record: RootRecord) -> None:
+    write_durably(path / RECORD, record.model_dump_json().encode())
 
 
 def _read_record(path: Path) -> RootRecord | None:

@@ -13,6 +13,7 @@ path                            content
 """
 
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,13 @@ from virtcloud.model.image import ImageSource, Sha256
 CHECKSUM: Final = "image.sha256"
 SIZE, ROOTFS = "size", "rootfs"
 PARTIAL, NEW = ".partial-", ".new-"
+FOLDER: Final = "images"
+"""The name of the cache's folder in the agent's state folder."""
+CATALOGUE_IDENTITY: Final = re.compile(
+    rf"/.*/{FOLDER}/({Sha256.pattern})/({ROOTFS}|disk\.[a-z0-9]+)(?: \d+){{2,3}}", re.DOTALL
+)
+IDENTITY: Final = re.compile(r"(/.*?) \d+((?: \d+){1,2})", re.DOTALL)
+"""The parts are the path, and the numbers after the inode (`is_same_image`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +55,8 @@ class ImageFolder:
     def record_use(self, source: ImageSource, guest_folder: Path) -> None:
         """Record durably that a guest uses an image. The record ends when the guest's folder is removed.
 
-        After a power failure, an image without a record could be evicted and fetched again. The new file would cause
-        the replacement of the guest's disk. Raise Refused if the record cannot be written.
+        After a power failure, an image without a record could be evicted, although the guest's disk needs it. Raise
+        Refused if the record cannot be written.
         """
         record, checksum = guest_folder / CHECKSUM, source.sha256.encode()
         with refuse_os_errors(f"record the use of an image in {guest_folder}"):
@@ -85,6 +93,24 @@ class ImageFolder:
 def content_name(source: ImageSource) -> str:
     """Return the name of the content in an image's folder: "rootfs", or a name such as "disk.qcow2"."""
     return ROOTFS if source.kind is Hypervisor.LXC else f"disk.{source.format}"
+
+
+def is_same_image(former: str, present: str) -> bool:
+    """Return whether two identities of an image's content denote the same content. Pure.
+
+    An identity is the content's absolute path, its inode, and further numbers, each after a space. An image of the
+    catalogue has the same content in every state folder: the checksum in its path is sufficient. Another image has the
+    same content if all parts except the inode are equal. The inode is ignored, because a copy of the disk (``cp -a``)
+    changes the inode.
+    """
+    return _list_fixed_parts(former) == _list_fixed_parts(present)
+
+
+def _list_fixed_parts(identity: str) -> tuple[str, ...]:
+    if found := CATALOGUE_IDENTITY.fullmatch(identity):
+        return found.groups()
+    found = IDENTITY.fullmatch(identity)
+    return found.groups() if found else (identity,)
 
 
 def read_size(path: Path) -> int:

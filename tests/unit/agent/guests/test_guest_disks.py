@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Container
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from virtcloud.agent.guests import guest_disks
+from virtcloud.agent.guests.disk_archives import find_guest_disk
 from virtcloud.agent.guests.guest_disks import ensure_disks
 from virtcloud.agent.guests.id_ranges import CLONE_IDS
 from virtcloud.agent.guests.images import QemuImage
@@ -78,6 +80,69 @@ def test_a_disk_is_replaced_only_for_a_reason(
     if changed == "killed":
         (folder / "disk.json").unlink()
     ensure_disks(folder, image, make_guest(limits={"disk_mb": 32} if changed == "size" else None))
+    assert (folder / "disk.qcow2").read_bytes() != content
+
+
+SHA256 = "5e" * 32
+
+
+@pytest.fixture
+def catalogue_image(tmp_path: Path, image: QemuImage) -> QemuImage:
+    assert image.disk is not None
+    disk = tmp_path / "state/images" / SHA256 / "disk.raw"
+    disk.parent.mkdir(parents=True)
+    image.disk.rename(disk)
+    return QemuImage(kind="qemu", disk=disk, disk_format="raw")
+
+
+@pytest.mark.parametrize("state", ["state", "larger"])
+def test_a_moved_state_folder_keeps_the_disks(
+    folder: Path, catalogue_image: QemuImage, make_guest: MakeGuest, tmp_path: Path, state: str
+) -> None:
+    """The record is also the record of an earlier agent, which contains the inode of the image's disk."""
+    ensure_disks(folder, catalogue_image, make_guest())
+    content = write_to(folder / "disk.qcow2")
+    shutil.copytree(tmp_path / "state", tmp_path / "copy")
+    shutil.rmtree(tmp_path / "state")
+    (tmp_path / "copy").rename(tmp_path / state)
+    disk = tmp_path / state / "images" / SHA256 / "disk.raw"
+    os.utime(disk)
+    ensure_disks(folder, catalogue_image.model_copy(update={"disk": disk}), make_guest())
+    assert (folder / "disk.qcow2").read_bytes() == content
+    found = find_guest_disk(folder, os.getuid())
+    assert found is not None
+    assert found.base == disk
+
+
+def test_the_record_of_an_earlier_agent_stays_valid(folder: Path, image: QemuImage, make_guest: MakeGuest) -> None:
+    assert image.disk is not None
+    ensure_disks(folder, image, make_guest())
+    content, status = write_to(folder / "disk.qcow2"), image.disk.stat()
+    earlier = f"{image.disk} {status.st_ino} {status.st_size} {status.st_mtime_ns}"
+    (folder / "disk.json").write_text(json.dumps({"image": earlier, "size_mb": None}))
+    ensure_disks(folder, image, make_guest())
+    assert (folder / "disk.qcow2").read_bytes() == content
+
+
+def test_a_copied_image_keeps_the_disks(folder: Path, image: QemuImage, make_guest: MakeGuest) -> None:
+    assert image.disk is not None
+    ensure_disks(folder, image, make_guest())
+    content = write_to(folder / "disk.qcow2")
+    shutil.copy2(image.disk, copy := image.disk.with_name("copy"))
+    copy.rename(image.disk)
+    ensure_disks(folder, image, make_guest())
+    assert (folder / "disk.qcow2").read_bytes() == content
+
+
+def test_another_image_of_the_catalogue_replaces_the_disk(
+    folder: Path, catalogue_image: QemuImage, make_guest: MakeGuest
+) -> None:
+    assert catalogue_image.disk is not None
+    ensure_disks(folder, catalogue_image, make_guest())
+    content = write_to(folder / "disk.qcow2")
+    other = catalogue_image.disk.parent.with_name("6f" * 32)
+    catalogue_image.disk.parent.rename(other)
+    ensure_disks(folder, catalogue_image.model_copy(update={"disk": other / "disk.raw"}), make_guest())
     assert (folder / "disk.qcow2").read_bytes() != content
 
 

@@ -159,6 +159,39 @@ def test_a_changed_image_replaces_the_root(roots: GuestRoots, image: Path, with_
     with_mounts(check)
 
 
+def test_a_moved_state_folder_keeps_the_root(tmp_path: Path, image: Path, with_mounts: Run) -> None:
+    former, larger = tmp_path / "state", tmp_path / "larger"
+    root = Path("images", "5e" * 32, "rootfs")
+    (former / root).parent.mkdir(parents=True)
+    image.rename(former / root)
+    (former / "guests/g1").mkdir(parents=True)
+
+    def check() -> None:
+        folder = GuestRoots(former / "guests").ensure("g1", former / root).folder
+        (folder / "kept").write_text("by the guest")
+        mounts.unmount_below(folder.parent)
+        subprocess.run(["cp", "-a", former, larger], check=True)  # noqa: S603, S607 - the test's command
+        os.utime(larger / root)
+        moved = GuestRoots(larger / "guests").ensure("g1", larger / root).folder
+        assert ((moved / "kept").read_text(), (moved / "bin/own").read_text()) == ("by the guest", "own")
+        assert str(larger) in (moved.parent / "root.json").read_text()
+
+    with_mounts(check)
+
+
+def test_a_copied_image_keeps_the_root(roots: GuestRoots, image: Path, tmp_path: Path, with_mounts: Run) -> None:
+    def check() -> None:
+        folder = roots.ensure("g1", image).folder
+        (folder / "kept").touch()
+        mounts.unmount_below(folder.parent)
+        subprocess.run(["cp", "-a", image, tmp_path / "copy"], check=True)  # noqa: S603, S607 - the test's command
+        image.rename(tmp_path / "former")
+        (tmp_path / "copy").rename(image)
+        assert "kept" in list_names(roots.ensure("g1", image).folder)
+
+    with_mounts(check)
+
+
 @pytest.mark.parametrize("step", ["mount_overlay", "shift_owners", "write_durably"])
 def test_a_half_made_root_is_made_anew(
     roots: GuestRoots, image: Path, with_mounts: Run, monkeypatch: pytest.MonkeyPatch, step: str
