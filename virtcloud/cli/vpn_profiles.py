@@ -3,6 +3,7 @@
 import re
 import socket
 import time
+from functools import partial
 from typing import Final
 
 import click
@@ -10,7 +11,8 @@ import click
 from virtcloud.cli import printing
 from virtcloud.cli.progress import ProgressLines, describe_pending
 from virtcloud.client.api import Client
-from virtcloud.model.errors import BadInput
+from virtcloud.client.waiting import call_until_answered
+from virtcloud.model.errors import BadInput, ServiceUnreachable
 from virtcloud.model.values import Name, format_utc
 from virtcloud.model.vpn import NewVpnProfile, VpnProfileView
 
@@ -63,13 +65,14 @@ def wait_for_gateways(client: Client, created: VpnProfileView, next_step: str) -
     """Wait at most ``WAIT_S`` seconds until :func:`find_ready_gateways` finds a gateway. Print the pending elements.
 
     Then print the result. If the profile was revoked, print the time of the revocation. If a gateway is ready, print
-    ``next_step``. Otherwise, print the elements that have not confirmed the profile.
+    ``next_step``. Otherwise, print the elements that have not confirmed the profile. Raise ServiceUnreachable if SBF
+    does not answer for ``PATIENCE_S`` seconds.
     """
     progress, view, deadline = ProgressLines(describe_pending), created, time.monotonic() + WAIT_S
     while view.revoked_at is None and not find_ready_gateways(view) and time.monotonic() < deadline:
         progress(view)
         asked = time.monotonic()
-        changed = client.sbf.profile(view.cluster, view.id, WAIT_POLL_S)
+        changed = _poll_profile(client, view)
         if changed == view:
             time.sleep(max(0.0, POLL_S - (time.monotonic() - asked)))
         view = changed
@@ -78,11 +81,26 @@ def wait_for_gateways(client: Client, created: VpnProfileView, next_step: str) -
     elif ready := find_ready_gateways(view):
         click.echo(f"ready: {next_step} through {' or '.join(ready)}", err=True)
     else:
-        names = ", ".join(element.element for element in view.pending)
         click.echo(
-            f"virtcloud: {names} did not confirm the profile within {WAIT_S:.0f} s; the profile may work later",
+            f"virtcloud: {_list_pending(view)} did not confirm the profile within {WAIT_S:.0f} s; the profile may work "
+            "later",
             err=True,
         )
+
+
+def _poll_profile(client: Client, view: VpnProfileView) -> VpnProfileView:
+    try:
+        return call_until_answered(partial(client.sbf.profile, view.cluster, view.id, WAIT_POLL_S))
+    except ServiceUnreachable as error:
+        raise ServiceUnreachable(
+            f"the profile for device {view.device} was created, but {_list_pending(view)} had not confirmed the "
+            "profile when SBF became unreachable; the profile may work later: virtcloud access list "
+            f"{view.cluster} ({error})"
+        ) from error
+
+
+def _list_pending(view: VpnProfileView) -> str:
+    return ", ".join(element.element for element in view.pending)
 
 
 def find_ready_gateways(view: VpnProfileView) -> list[Name]:

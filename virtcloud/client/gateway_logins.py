@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Final
@@ -24,7 +25,8 @@ from virtcloud.client.credentials import find_user_folder, replace_private_file
 from virtcloud.client.process_folders import name_process_folder, remove_folders_of_ended_processes
 from virtcloud.client.sbf import SbfClient
 from virtcloud.client.ssh_failures import SSH_FAILED
-from virtcloud.model.errors import BadInput, NoSuchCall, NotFound
+from virtcloud.client.waiting import call_until_answered
+from virtcloud.model.errors import BadInput, NoSuchCall, NotFound, ServiceUnreachable
 from virtcloud.model.guest_seed import render_known_hosts
 from virtcloud.model.ssh_access import (
     ACCOUNT,
@@ -79,7 +81,8 @@ def request_login_files(
     """Create ``folder``, request a certificate, and write the files of a login to ``folder``. Return the certificate.
 
     If this request connects the cluster to a gateway, wait at most ``WAIT_S`` seconds until the elements on the path
-    have confirmed the connection. Meanwhile, call ``show`` with the present state. Raise the errors of
+    have confirmed the connection. Meanwhile, call ``show`` with the present state. Raise ServiceUnreachable if SBF does
+    not answer for ``PATIENCE_S`` seconds during this wait; the files remain. Raise the errors of
     `SbfClient.create_ssh_certificate`. If the request fails, remove ``folder``, unless it existed before. Raise
     BadInput if ``folder`` cannot be written.
     """
@@ -116,7 +119,18 @@ def _wait_for_elements(sbf: SbfClient, view: SshAccessView, show: Callable[[SshA
     while view.pending and time.monotonic() < deadline:
         show(view)
         time.sleep(POLL_S)
-        view = sbf.ssh_access(view.cluster, view.cluster_id)
+        view = _read_access(sbf, view)
+
+
+def _read_access(sbf: SbfClient, view: SshAccessView) -> SshAccessView:
+    try:
+        return call_until_answered(partial(sbf.ssh_access, view.cluster, view.cluster_id))
+    except ServiceUnreachable as error:
+        names = ", ".join(element.element for element in view.pending)
+        raise ServiceUnreachable(
+            f"the certificate for the gateways of cluster {view.cluster} is valid, but {names} had not confirmed the "
+            f"connection to the gateways when SBF became unreachable; try again when SBF answers ({error})"
+        ) from error
 
 
 def find_reachable_access(sbf: SbfClient, key: str, cluster_id: str) -> bool:

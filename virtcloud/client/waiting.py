@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from typing import TypeVar
 
 from virtcloud.client.http_errors import compute_retry_pause
 from virtcloud.client.sbf import SbfClient
@@ -11,6 +12,7 @@ from virtcloud.model.cluster import ENDED_STATES, ClusterState
 from virtcloud.model.errors import ClusterFailed, ServiceUnreachable, TimedOut
 from virtcloud.model.views import ClusterView
 
+T = TypeVar("T")
 ProgressCallback = Callable[[ClusterView], None]
 ShownProgress = ProgressCallback | bool | None
 """A function that is called with each new view, or True for a progress bar."""
@@ -47,19 +49,17 @@ def pause_after_failed_poll(error: ServiceUnreachable, silence_s: float) -> None
     time.sleep(min(compute_retry_pause(error, POLL_S), MAX_PAUSE_S))
 
 
-def call_until_answered(call: Callable[[], object], clock: Callable[[], float]) -> None:
-    """Repeat an idempotent call until SBF answers. ``clock`` returns monotonic seconds.
+def call_until_answered(call: Callable[[], T], clock: Callable[[], float] = time.monotonic) -> T:
+    """Repeat an idempotent call until SBF answers. Return the answer. ``clock`` returns monotonic seconds.
 
     Raise ServiceUnreachable if SBF does not answer for more than ``PATIENCE_S`` seconds.
     """
     began = clock()
     while True:
         try:
-            call()
+            return call()
         except ServiceUnreachable as error:
             pause_after_failed_poll(error, clock() - began)
-        else:
-            return
 
 
 class PolledCluster:

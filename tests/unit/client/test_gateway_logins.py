@@ -4,6 +4,7 @@ import os
 import platform
 import socket
 import subprocess
+import time
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -28,11 +29,19 @@ from virtcloud.client.guest_copies import put_files
 from virtcloud.client.sbf import SbfClient
 from virtcloud.client.ssh_arguments import ClusterLogins, GatewayLogins, SshOptions
 from virtcloud.model.cluster import ClusterState
-from virtcloud.model.errors import BadInput, GuestsFailed, NoAddressFree, NotFound, ServiceUnreachable
+from virtcloud.model.errors import (
+    BadInput,
+    GuestsFailed,
+    NoAddressFree,
+    NotFound,
+    ServiceStopping,
+    ServiceUnreachable,
+)
 from virtcloud.model.guest_seed import ClusterPeers
 from virtcloud.model.ssh_access import SshAccessView, SshCertificateRequest, SshCertificateView
-from virtcloud.model.values import ClusterKey
+from virtcloud.model.values import ClusterKey, Name
 from virtcloud.model.views import ClusterView
+from virtcloud.model.vpn import PendingElement
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ"
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
@@ -54,15 +63,27 @@ CERTIFICATE = SshCertificateView.model_validate(
 )
 
 
-class FakeSbf(SbfClient):
-    """An SBF that answers each request for a certificate with one prepared certificate."""
+PENDING = CERTIFICATE.model_copy(update={"pending": (PendingElement(element=Name("gw1"), reachable=True),)})
 
-    def __init__(self, access: SshAccessView | None = CERTIFICATE) -> None:
+
+class FakeSbf(SbfClient):
+    """An SBF that answers each request for a certificate with one prepared certificate.
+
+    The calls of ``ssh_access`` raise ``errors`` first.
+    """
+
+    def __init__(
+        self, access: SshAccessView | None = CERTIFICATE, certificate: SshCertificateView = CERTIFICATE
+    ) -> None:
         super().__init__("http://127.0.0.1:1")
         self.access = access
+        self.certificate = certificate
         self.certificates = 0
+        self.errors: list[ServiceUnreachable] = []
 
     def ssh_access(self, key: str, cluster_id: str | None = None) -> SshAccessView:
+        if self.errors:
+            raise self.errors.pop()
         if self.access is None:
             raise NotFound(f"cluster {key} is not known")
         return self.access
@@ -71,7 +92,7 @@ class FakeSbf(SbfClient):
         self, key: str, request: SshCertificateRequest, cluster_id: str | None = None
     ) -> SshCertificateView:
         self.certificates += 1
-        return CERTIFICATE
+        return self.certificate
 
 
 class RefusingSbf(FakeSbf):
@@ -184,6 +205,23 @@ def test_folders_of_another_computers_logins_remain(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     make_login_folder(tmp_path)
     assert {folder.name for folder in tmp_path.iterdir()} == names
+
+
+def test_a_restart_of_sbf_does_not_end_the_wait_for_elements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _seconds: None)
+    sbf, shown = FakeSbf(certificate=PENDING), list[SshAccessView]()
+    sbf.errors = [ServiceStopping("this SBF stops; nothing was changed", 1)]
+    assert request_login_files(sbf, "demo", tmp_path / "login", show=shown.append) is PENDING
+    assert (shown, sbf.errors) == ([PENDING], [])
+
+
+def test_the_end_of_a_wait_names_the_pending_elements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("virtcloud.client.waiting.PATIENCE_S", -1.0)
+    sbf = FakeSbf(certificate=PENDING)
+    sbf.errors = [ServiceStopping("this SBF stops", 1)]
+    with pytest.raises(ServiceUnreachable, match=r"is valid, but gw1 had not confirmed .*\(this SBF stops\)"):
+        request_login_files(sbf, "demo", tmp_path / "login")
+    assert (tmp_path / "login/key-cert.pub").exists()
 
 
 def test_a_gateway_that_is_out_of_reach_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
