@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from virtcloud.client.session_stream import SessionStream
-from virtcloud.model.errors import Refused, ServiceUnreachable
+from virtcloud.model.errors import Conflict, Gone, NotFound, Refused, ServiceUnreachable, VirtcloudError
 from virtcloud.model.guest_sessions import CloneProgress
 from virtcloud.model.guests import GuestView
 from virtcloud.model.image import CatalogueImage
@@ -39,14 +39,19 @@ def _read_reports(stream: SessionStream) -> Iterator[CloneProgress]:
 def start_after_clone(guest: GuestView, start: Callable[[], object], outcome: str) -> None:
     """Call ``start``, which starts the guest.
 
-    If SBF does not answer, or the user presses Ctrl-C, raise ServiceUnreachable with the remedy.
+    Raise no error if the guest's cluster is ending or has ended, because there is no guest to start. If SBF refuses the
+    start for another reason, for example because the token has expired, raise an error of the same type with the
+    remedy. If SBF does not answer, or the user presses Ctrl-C, raise ServiceUnreachable with the remedy.
 
     ``outcome`` is the result of the clone, for the message of the error.
     """
     try:
         start()
-    except (ServiceUnreachable, KeyboardInterrupt) as error:
-        raise ServiceUnreachable(
+    except (NotFound, Conflict, Gone):
+        return  # the cluster is ending or has ended, and its guests are removed
+    except (VirtcloudError, KeyboardInterrupt) as error:
+        kind: type[VirtcloudError] = ServiceUnreachable if isinstance(error, KeyboardInterrupt) else type(error)
+        raise kind(
             f"{outcome}; guest {guest.name} may still be stopped: virtcloud guest start {guest.cluster} {guest.name} "
             f"({str(error) or 'interrupted'})"
         ) from error

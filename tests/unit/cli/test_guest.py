@@ -10,7 +10,14 @@ from virtcloud.cli.session import print_log
 from virtcloud.client.guest_clones import CloneObserver
 from virtcloud.client.guests import ClusterGuest
 from virtcloud.client.sbf import SbfClient
-from virtcloud.model.errors import ServiceUnreachable
+from virtcloud.model.errors import (
+    Conflict,
+    Gone,
+    NotFound,
+    ServiceUnreachable,
+    Unauthenticated,
+    VirtcloudError,
+)
 from virtcloud.model.guest_sessions import CloneProgress
 from virtcloud.model.guests import GuestPower, GuestView
 from virtcloud.model.image import CatalogueImage
@@ -79,9 +86,9 @@ def test_a_clone_whose_stop_fails_starts_the_guest_again(
 
 
 @pytest.fixture
-def sbf_ends(demo: FakeSbf, monkeypatch: pytest.MonkeyPatch) -> list[ServiceUnreachable]:
+def sbf_ends(demo: FakeSbf, monkeypatch: pytest.MonkeyPatch) -> list[VirtcloudError]:
     """SBF ends during a clone. Calls to start the guest raise the errors of the returned list first."""
-    errors: list[ServiceUnreachable] = []
+    errors: list[VirtcloudError] = []
     set_power = SbfClient.set_guest_power
 
     def clone(_: ClusterGuest, *_arguments: object) -> CatalogueImage:
@@ -100,7 +107,7 @@ def sbf_ends(demo: FakeSbf, monkeypatch: pytest.MonkeyPatch) -> list[ServiceUnre
 
 
 def test_a_clone_starts_the_guest_when_sbf_answers_again(
-    run: RunCommand, demo: FakeSbf, sbf_ends: list[ServiceUnreachable]
+    run: RunCommand, demo: FakeSbf, sbf_ends: list[VirtcloudError]
 ) -> None:
     sbf_ends += [ServiceUnreachable("SBF does not answer")] * 3
     result = run("guest", "clone", "demo", "g1", "mine", "--stop")
@@ -109,7 +116,7 @@ def test_a_clone_starts_the_guest_when_sbf_answers_again(
 
 
 def test_a_clone_reports_that_the_guest_may_still_be_stopped(
-    run: RunCommand, sbf_ends: list[ServiceUnreachable], monkeypatch: pytest.MonkeyPatch
+    run: RunCommand, sbf_ends: list[VirtcloudError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sbf_ends += [ServiceUnreachable("SBF does not answer")] * 100
     monkeypatch.setattr("virtcloud.client.waiting.PATIENCE_S", -1.0)
@@ -120,7 +127,7 @@ def test_a_clone_reports_that_the_guest_may_still_be_stopped(
 
 
 def test_a_clone_reports_a_ready_image_of_a_guest_that_may_be_stopped(
-    run: RunCommand, sbf_ends: list[ServiceUnreachable], monkeypatch: pytest.MonkeyPatch
+    run: RunCommand, sbf_ends: list[VirtcloudError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sbf_ends += [ServiceUnreachable("SBF does not answer")] * 100
     monkeypatch.setattr("virtcloud.client.waiting.PATIENCE_S", -1.0)
@@ -129,6 +136,34 @@ def test_a_clone_reports_a_ready_image_of_a_guest_that_may_be_stopped(
         "virtcloud: image mine is ready; guest g1 may still be stopped: virtcloud guest start demo g1 (SBF does not "
         "answer)"
     )
+
+
+def test_a_clone_reports_the_command_if_the_start_is_refused(run: RunCommand, sbf_ends: list[VirtcloudError]) -> None:
+    """The token expired during the copy."""
+    sbf_ends.append(Unauthenticated("the token has expired"))
+    assert run("guest", "clone", "demo", "g1", "mine", "--stop").stderr.splitlines()[-1] == (
+        "virtcloud: image mine is not complete: the session was interrupted: SBF stops; guest g1 may still be stopped: "
+        "virtcloud guest start demo g1 (the token has expired)"
+    )
+
+
+def test_a_refused_start_after_a_clone_has_its_own_type(
+    demo: FakeSbf, sbf_ends: list[VirtcloudError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sbf_ends.append(Unauthenticated("the token has expired"))
+    monkeypatch.setattr(ClusterGuest, "_clone", lambda *_arguments: None)
+    view = GuestView.model_validate(demo.guest)
+    with SbfClient(demo.url) as sbf, pytest.raises(Unauthenticated, match="image mine is ready; guest g1 may still"):
+        ClusterGuest(sbf, "1", view).clone("mine", stop=True)
+
+
+@pytest.mark.parametrize("error", [NotFound("no cluster demo"), Conflict("cluster demo is releasing"), Gone("ended")])
+def test_a_clone_that_fails_with_its_cluster_keeps_its_reason(
+    run: RunCommand, sbf_ends: list[VirtcloudError], error: VirtcloudError
+) -> None:
+    sbf_ends.append(error)
+    result = run("guest", "clone", "demo", "g1", "mine", "--stop")
+    assert result.stderr.splitlines()[-1] == "virtcloud: the session was interrupted: SBF stops"
 
 
 def test_a_clone_shows_its_progress_and_its_use(
