@@ -101,6 +101,31 @@ def test_a_client_of_an_old_sbf_reads_what_to_upgrade(old_sbf: Installation) -> 
     assert "it is older than this client, virtcloud 0.2.0; upgrade SBF first" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("cluster", "list", "--state", "failed"),
+        ("cluster", "list", "--site", "brno"),
+        ("element", "list", "--troubled"),
+        ("token", "list", "--role", "agent"),
+        ("audit", "--who", "eva"),
+        ("audit", "--request", "a1"),
+    ],
+    ids=" ".join,
+)
+def test_a_filter_that_an_old_sbf_ignores_is_refused(old_sbf: Installation, words: tuple[str, ...]) -> None:
+    """A script could delete all clusters that a list shows."""
+    done = old_sbf.cli(*words)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "it is older than this client, virtcloud 0.2.0; upgrade SBF first" in done.stderr
+
+
+def test_missing_addresses_of_an_old_sbf_are_reported(old_sbf: Installation) -> None:
+    done = old_sbf.cli("cluster", "create", "bare", "--host", "brno-h1", "--image", "busybox", "--no-wait")
+    assert (done.returncode, "the guests of cluster bare have no addresses" in done.stderr) == (0, True), done
+    assert old_sbf.json("cluster", "delete", "bare")["state"] == "released"
+
+
 def test_a_hook_works_with_an_sbf_of_another_version(mixed: Installation) -> None:
     program = mixed.peer.run("-c", BUNDLE).stdout
     settings = {"hosts": {"n1": "brno-h1", "n2": "brno-h2"}}

@@ -58,7 +58,7 @@ class FakeSbf:
         self.url = ""
         self.clusters: dict[str, ClusterView] = {}
         self.requests: list[ClusterRequest] = []
-        self.stuck = False
+        self.stuck = self.is_old = False
         self.refuses: tuple[int, str, str] | None = None
         self.mute: set[str] = set()
         self.refused: dict[str, tuple[int, str, str]] = {}
@@ -144,13 +144,19 @@ class FakeSbf:
         members = [member for member in self._running_keys() if self.clusters[member].spec.joins == key]
         return self.networks.get(key, [key, *members] if key in self._running_keys() else [])
 
+    def _choose_subnets(self, spec: ClusterSpec) -> ClusterSpec:
+        """Return the spec of a new cluster with its subnets. An SBF of version 0.2.0 chooses no subnets."""
+        if self.is_old or spec.joins or spec.subnets is not None or any(guest.addresses for guest in spec.guests):
+            return spec
+        return spec.model_copy(update={"subnets": ("10.0.0.0/24",) if spec.guests else None})
+
     def _cluster(self, method: str, key: str, body: bytes, *, waits: bool) -> Answer:
         if method == "PUT":
             refused = self.refused.get(key, self.refuses)
             if refused:
                 return _problem(*refused)
             self.requests.append(ClusterRequest.model_validate_json(body))
-            self.clusters[key] = view(key, self.requests[-1].spec, ClusterState.CONFIGURING)
+            self.clusters[key] = view(key, self._choose_subnets(self.requests[-1].spec), ClusterState.CONFIGURING)
             if key in self.mute:
                 return _problem(503, "service-unreachable", "the cluster was created, but the answer was lost")
         if key not in self.clusters:

@@ -6,7 +6,12 @@ import click
 from click.core import ParameterSource
 
 from virtcloud.cli import differences, printing
-from virtcloud.cli.cluster_options import ClusterOptions, build_spec, find_unreachable_sites
+from virtcloud.cli.cluster_options import (
+    ClusterOptions,
+    build_spec,
+    describe_missing_addresses,
+    find_unreachable_sites,
+)
 from virtcloud.cli.cluster_view import format_lease_end
 from virtcloud.cli.options import DurationType, open_client
 from virtcloud.cli.progress import wait_with_progress
@@ -244,6 +249,8 @@ def create(  # noqa: PLR0913 - click passes each option by its name
         printing.print_json(created.view)
     else:
         click.echo(_describe_created(created, seconds))
+    if warning := describe_missing_addresses(spec, created.view):
+        click.echo(f"virtcloud: {warning}", err=True)
     _warn_of_unreachable_sites(client, created.view)
 
 

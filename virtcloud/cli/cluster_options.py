@@ -8,6 +8,7 @@ from typing import IO
 
 from pydantic import ValidationError
 
+from virtcloud import __version__
 from virtcloud.cli.options import name_of, split_names
 from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.document import format_validation_errors, read_document
@@ -257,6 +258,21 @@ def _host_addresses(first: IPv4Interface | IPv6Interface) -> Iterator[object]:
         return iter(network.hosts())
     last = int(network.broadcast_address) - (network.version == 4)  # noqa: PLR2004 - IPv6 has no broadcast address
     return (type(first.ip)(number) for number in range(int(first.ip), last + 1))
+
+
+def describe_missing_addresses(spec: ClusterSpec, view: ClusterView) -> str | None:
+    """Return a warning if SBF has assigned no addresses to the guests of a new network, although ``spec`` lacks them.
+
+    An SBF of version 0.2.0 assigns no addresses. The present SBF assigns addresses, and its view has the subnets.
+    """
+    has_addresses = view.spec.subnets is not None or any(guest.addresses for guest in view.spec.guests)
+    if has_addresses or not view.spec.guests or spec.joins is not None:
+        return None
+    return (
+        f"the guests of cluster {view.key} have no addresses: expected addresses from SBF, got none; SBF may be older "
+        f"than this client, virtcloud {__version__}. Upgrade SBF, or use --network such as 10.0.0.0/24; then delete "
+        "the cluster, and create it again"
+    )
 
 
 def find_unreachable_sites(view: ClusterView, sites: Iterable[SiteView]) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """The base class of all classes with calls to SBF."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from typing import Final, TypeVar
 
@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from virtcloud import __version__
 from virtcloud.client.connection import Connection, SbfResponse
 from virtcloud.model.document import Document, find_unknown_keys, format_validation_errors
-from virtcloud.model.errors import BadInput, Conflict
+from virtcloud.model.errors import BadInput, Conflict, NoSuchCall
 from virtcloud.model.image import ImageContent
 
 DEVICE_S = 120.0
@@ -19,6 +19,12 @@ ANY_VERSION = "*"
 """The value of ``version`` with which SBF replaces a document even if another caller has changed the document."""
 UNKNOWN_KEYS: Final = "ignore"
 """Unknown keys of answers are ignored: a later version of SBF may send them."""
+ORDER: Final = "order"
+FORMER_PARAMETERS: Final[Mapping[str, Collection[str]]] = {
+    "/v1/audit": {"element", "cluster", "after", "limit", "wait"},
+    "/v1/clusters": {"owner", "network", "ended", "limit", "before"},
+}
+"""The query parameters of lists that version 0.2.0 of SBF knows, by path. It ignores other parameters."""
 D = TypeVar("D", bound=Document)
 
 
@@ -36,15 +42,30 @@ class SbfCalls:
     def _pages(self, kind: type[D], path: str, query: Mapping[str, str | float | None], size: int) -> Iterator[list[D]]:
         """Yield the pages of a list. Each page is one call, which is sent when the caller asks for the page.
 
-        An SBF without support for pages sends the whole list as one page.
+        An SBF without support for pages sends the whole list as one page. Raise NoSuchCall if this SBF ignores a filter
+        in ``query``.
         """
         cursor = None
         while True:
             answer = self._connection.send("GET", path, query={**query, "limit": size, "cursor": cursor})
+            self._check_filters(path, query, answer)
             yield self._documents(kind, answer)
             if answer.cursor is None:
                 return
             cursor = answer.cursor
+
+    def _check_filters(self, path: str, query: Mapping[str, object], answer: SbfResponse) -> None:
+        """Raise NoSuchCall if ``answer`` is a list of an older SBF, which ignores a filter in ``query``.
+
+        The lists of such an SBF have no entity tag (docs/decisions/0086).
+        """
+        known = (ORDER, *FORMER_PARAMETERS.get(path, ()))
+        ignored = [name for name, value in query.items() if value is not None and name not in known]
+        if ignored and answer.etag is None:
+            raise NoSuchCall(
+                f"SBF at {self._connection.url} ignores the filter {', '.join(ignored)} of {path}: it is older than "
+                f"this client, virtcloud {__version__}; upgrade SBF first"
+            )
 
     def _document_to_change(self, kind: type[D], answer: SbfResponse) -> D:
         """Return a document that the caller will modify and send back.

@@ -225,7 +225,9 @@ class ElementCalls(SbfCalls):
         wait = min(wait, LONGEST_WAIT_S)
         query = {"element": element, "cluster": cluster, "after": after, "limit": limit, "wait": wait or None}
         query["request_id"] = request_id
-        return self._documents(AuditEntry, self._connection.send("GET", "/v1/audit", query=query, wait=wait))
+        answer = self._connection.send("GET", "/v1/audit", query=query, wait=wait)
+        self._check_filters("/v1/audit", query, answer)
+        return self._documents(AuditEntry, answer)
 
     def audit_pages(  # noqa: PLR0913 - the filters of the call
         self,

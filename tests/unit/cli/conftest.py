@@ -20,7 +20,8 @@ def sbf() -> Iterator[FakeSbf]:
             sbf.matched.append(request.headers["if-match"])
         status, content = sbf.answer(request.method, request.path, request.body)
         version = '"7"' if request.path == "/v1/topology" else '"abc"'
-        return HttpAnswer(status, content, {"etag": version} if request.path.endswith(("/topology", "/pool")) else {})
+        has_version = request.method == "GET" or request.path.endswith(("/topology", "/pool"))
+        return HttpAnswer(status, content, {"etag": version} if has_version else {})
 
     with serve_answers(answer) as sbf.url:
         yield sbf

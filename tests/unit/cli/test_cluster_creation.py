@@ -31,6 +31,21 @@ def test_progress_has_a_line_for_each_element(run: RunCommand) -> None:
     ]
 
 
+def test_guests_without_addresses_of_an_old_sbf_are_reported(run: RunCommand, sbf: FakeSbf) -> None:
+    sbf.is_old = True
+    assert run(*CREATE).stderr.splitlines()[-1].partition(";")[0] == (
+        "virtcloud: the guests of cluster demo have no addresses: expected addresses from SBF, got none"
+    )
+
+
+@pytest.mark.parametrize("options", [("--network", "10.0.0.0/24"), ("--subnet", "none"), ("--join", "other")])
+def test_requests_without_assigned_addresses_get_no_warning(
+    run: RunCommand, sbf: FakeSbf, options: tuple[str, ...]
+) -> None:
+    sbf.is_old = True
+    assert "no addresses" not in run(*CREATE, *options).stderr
+
+
 def test_a_networks_filters_are_options_and_are_shown(run: RunCommand, sbf: FakeSbf) -> None:
     run(*CREATE, "--filters", "addresses", "--serve", "dhcp", "--serve", "ra")
     assert (sbf.requests[0].spec.filters, sbf.requests[0].spec.serves) == ("addresses", ("dhcp", "ra"))

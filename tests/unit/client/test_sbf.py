@@ -5,7 +5,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -105,6 +105,39 @@ def test_a_document_is_read(client: SbfClient, script: Script) -> None:
     script.answer(200, POOL)
     assert str(client.pool("brno").vlans) == "100-199"
     assert script.asked == [("GET", "/v1/sites/brno/pool", b"")]
+
+
+FILTERED_LISTS: list[Callable[[SbfClient], object]] = [
+    lambda client: next(client.cluster_pages(state="failed")),
+    lambda client: next(client.cluster_pages(site="brno")),
+    lambda client: next(client.cluster_pages(element="brno-h1")),
+    lambda client: next(client.element_pages(troubled=True)),
+    lambda client: next(client.token_pages(role="agent")),
+    lambda client: next(client.audit_pages(who="eva")),
+    lambda client: client.audit(request_id="a1"),
+]
+
+
+@pytest.mark.parametrize("read", FILTERED_LISTS)
+def test_a_filter_that_an_older_sbf_ignores_is_refused(
+    client: SbfClient, script: Script, read: Callable[[SbfClient], object]
+) -> None:
+    """The lists of version 0.2.0 have no entity tag, and that version ignores unknown query parameters."""
+    script.answer(200, "[]")
+    with pytest.raises(NoSuchCall, match=r"ignores the filter .* upgrade SBF first"):
+        read(client)
+
+
+def test_former_filters_need_no_newer_sbf(client: SbfClient, script: Script) -> None:
+    reads: list[Callable[[], object]] = [
+        lambda: next(client.cluster_pages("eva", ended=True)),
+        lambda: next(client.audit_pages("brno-h1", "demo")),
+        lambda: client.audit("brno-h1", after=3, wait=1),
+        lambda: next(client.element_pages()),
+    ]
+    for read in reads:
+        script.answer(200, "[]")
+        assert read() == []
 
 
 def test_a_confirmation_is_sent(client: SbfClient, script: Script) -> None:
