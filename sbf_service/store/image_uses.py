@@ -44,9 +44,8 @@ _IMAGES_ON_HOST = select(ClusterRow.images).where(
 
 def find_needed_images(unit: Unit, host: str) -> frozenset[Name]:
     """Return the names of the catalogue images that the running clusters on a host use."""
-    return frozenset(
-        name for images in unit.session.scalars(_IMAGES_ON_HOST, {"host": host}) for name in parse_image_sources(images)
-    )
+    stored = unit.session.scalars(_IMAGES_ON_HOST, {"host": host})
+    return frozenset(name for images in stored if images is not None for name in parse_image_sources(images))
 
 
 def find_uses(unit: Unit) -> Iterator[tuple[str, str, frozenset[Name]]]:

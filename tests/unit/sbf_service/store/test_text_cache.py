@@ -8,6 +8,7 @@ from sbf_service.store import cluster_documents
 from sbf_service.store.text_cache import TextCache
 from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.guest_spec import Guest
+from virtcloud.model.values import UserName
 
 CAPACITY = 80
 
@@ -68,7 +69,7 @@ def test_concurrent_threads_count_each_text_once(parsed: list[str], cache: TextC
 
 def test_the_specs_of_large_clusters_do_not_exceed_the_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
     """A parsed spec of 1,000 guests needs megabytes of memory."""
-    cache = TextCache(lambda _: ClusterSpec.model_construct(), cluster_documents.CACHED_SPECS)
+    cache = TextCache(lambda _: ClusterSpec.model_construct(owner=UserName("alice")), cluster_documents.CACHED_SPECS)
     monkeypatch.setattr(cluster_documents, "_parsed_specs", cache)
     guests = tuple(Guest.model_validate({"name": f"g{number}", "host": "h1", "image": "x"}) for number in range(1000))
     text = ClusterSpec.model_validate({"owner": "alice", "guests": guests}).model_dump_json()
