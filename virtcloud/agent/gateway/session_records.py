@@ -48,3 +48,12 @@ class SessionRecords:
                 new.rename(self._path)
         except Refused as error:
             log.warning("vpn_sessions_not_recorded", error=error)
+
+
+def list_server_files(folder: Path) -> list[Path]:
+    """Return the files in a VPN server's folder, also the incomplete records that a killed agent left.
+
+    Raise Refused if the folder cannot be read.
+    """
+    with refuse_os_errors(f"read {folder}"):
+        return [path for path in folder.iterdir() if not path.is_dir()] if folder.exists() else []

@@ -53,7 +53,7 @@ SEARCH_PATH: Final = "/usr/sbin:/sbin:/usr/local/sbin:/usr/bin:/bin"
 IPV6: Final = Path("/proc/net/if_inet6")
 REPLACED: Final = {"/etc/passwd": PASSWD, "/etc/nsswitch.conf": NSSWITCH}
 RECORD, SESSIONS = "record.json", "sessions.json"
-RECORDS: Final = (RECORD, SESSIONS, f"{REQUESTS}/{SOCKET}")
+RECORDS: Final = (RECORD, SESSIONS, ".record.new", "sessions.new", f"{REQUESTS}/{SOCKET}")
 START_S: Final = 5.0
 """Time limit in seconds for a started sshd to answer."""
 STOP_S: Final = 1.0

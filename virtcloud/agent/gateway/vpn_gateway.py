@@ -20,7 +20,7 @@ from virtcloud.agent.gateway.device_control import DeviceControl
 from virtcloud.agent.gateway.management_socket import UnixManagementSocket
 from virtcloud.agent.gateway.openvpn_config import DEVICES, digest_config, render_config
 from virtcloud.agent.gateway.openvpn_processes import OpenvpnLaunch, VpnServerRecord, find_account, reap
-from virtcloud.agent.gateway.session_records import SessionRecords
+from virtcloud.agent.gateway.session_records import SessionRecords, list_server_files
 from virtcloud.agent.gateway.shared_grants import SharedGrants
 from virtcloud.agent.gateway.vpn_difference import (
     AddVpnPort,
@@ -156,8 +156,8 @@ class VpnGateway:
         self._stop(protocol)
         self._interfaces.ensure_no_tap(DEVICES[protocol])
         with refuse_os_errors(f"remove the records of {self._path(protocol)}"):
-            for name in (RECORD, SESSIONS, SOCKET):
-                (self._path(protocol) / name).unlink(missing_ok=True)
+            for path in list_server_files(self._path(protocol)):
+                path.unlink(missing_ok=True)
 
     def ensure_port(self, segment: Segment, protocol: VpnProtocol) -> None:
         """Connect a server with a network's bridge. Raise Refused if the server does not run or no bridge exists."""
@@ -205,7 +205,7 @@ class VpnGateway:
     def _has_remains(self, protocol: VpnProtocol, interfaces: Sequence[KernelInterface]) -> bool:
         """Return whether the tap or a file of a server exists."""
         has_tap = any(is_own_tap(interface, DEVICES[protocol]) for interface in interfaces)
-        return has_tap or any((self._path(protocol) / name).exists() for name in (RECORD, SESSIONS, SOCKET))
+        return has_tap or bool(list_server_files(self._path(protocol)))
 
     def _take_over(self, protocol: VpnProtocol) -> str | None:
         """Control a running server that an earlier agent process started. Return an error message, or None."""
