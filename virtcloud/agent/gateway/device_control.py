@@ -12,7 +12,7 @@ OpenVPN would read both commands together and send no notice.
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -123,11 +123,10 @@ class DeviceControl:
     def take_over(self) -> None:
         """Take over a running server that an earlier agent process started.
 
-        End connections that are not recorded; their devices connect again at once. Raise Unreachable if the server does
-        not answer.
+        End connections that are not recorded: their networks are unknown, so the agent could not end them together with
+        their grants. Their devices connect again at once. Raise Unreachable if the server does not answer.
         """
-        self._connection.send("status 3")
-        events = wait_for_event(self._connection, StatusDone)
+        events, unknown = self._request_status(), list[ClientRow]()
         recorded = {session.client: session for session in self._records.read()}
         for row in (row for event in events if isinstance(event, StatusDone) for row in event.clients):
             session = recorded.get(row.client)
@@ -136,10 +135,25 @@ class DeviceControl:
                 self._sessions[row.client] = session
                 self._shared.note_former(self._protocol, session)
             else:
-                self._connection.send(render_notice(row.client, RESTARTED, connects_again=True))
-                self._notices.append(None)
+                unknown.append(row)
+        if unknown:
+            events += self._end_unknown(unknown)
         self._handle(event for event in events if not isinstance(event, StatusDone))
         log.info("vpn_server_taken_over", protocol=self._protocol, sessions=len(self._sessions))
+
+    def _end_unknown(self, rows: Sequence[ClientRow]) -> list[ManagementEvent]:
+        """End connections, and wait until OpenVPN has closed them. Return the events that arrived."""
+        for row in rows:
+            self._connection.send(render_notice(row.client, RESTARTED, connects_again=True))
+            self._notices.append(None)
+        time.sleep(NOTICE_S)
+        for command in filter(None, (render_end(row.common_name) for row in rows)):
+            self._connection.send(command)
+        return self._request_status()
+
+    def _request_status(self) -> list[ManagementEvent]:
+        self._connection.send("status 3")
+        return wait_for_event(self._connection, StatusDone)
 
     def wake(self) -> None:
         """Make `run` check the connections at once. Thread-safe."""

@@ -1,0 +1,57 @@
+"""Tests of the control of devices at OpenVPN servers in memory."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import timedelta
+
+import pytest
+from fake_openvpn import Device
+from simulated_gateway import SimulatedGateway
+from vpn_documents import make_server
+
+from virtcloud.model.vpn import VpnGrant, VpnProtocol
+from virtcloud.model.wanted import HostWanted, Segment
+
+DEVICES = Device("p1", "11" * 32), Device("p2", "22" * 32)
+
+
+def make_segment(gateway: SimulatedGateway) -> Segment:
+    grants = [
+        VpnGrant.model_validate(
+            {
+                "profile": device.profile,
+                "cluster": "c1",
+                "user": "alice",
+                "device": "laptop",
+                "fingerprint": device.fingerprint,
+                "expires_at": gateway.now + timedelta(hours=1),
+            }
+        )
+        for device in DEVICES
+    ]
+    return Segment.model_validate({"id": "c1", "key": "demo", "vlan": 100, "port": "eth0", "grants": grants})
+
+
+@pytest.fixture
+def gateway() -> Iterator[SimulatedGateway]:
+    """A gateway with a server for UDP. Both devices are connected, and only the first device's connection is recorded."""
+    with closing(SimulatedGateway()) as made:
+        server = make_server(ports={VpnProtocol.UDP: 1194})
+        made.start_agent()
+        segments = (make_segment(made),)
+        made.vpn.receive(HostWanted(segments=segments, vpn=server), segments)
+        made.vpn.ensure_server(VpnProtocol.UDP, server)
+        for number, device in enumerate(DEVICES):
+            made.disk_is_full = number > 0
+            made.servers[0].connect(device, made.uptime)
+            made.run_threads()
+        made.disk_is_full = False
+        yield made
+
+
+def test_an_unrecorded_connection_has_ended_after_the_takeover(gateway: SimulatedGateway) -> None:
+    assert [one.vlan for one in gateway.servers[0].clients.values()] == [100, 100]
+    gateway.end_agent()
+    gateway.start_agent()
+    assert [one.device.profile for one in gateway.servers[0].clients.values()] == ["p1"]
+    assert [one.profile for one in gateway.vpn.connections] == ["p1"]
