@@ -45,17 +45,15 @@ class ConnectionLimits:
 
         If ``port`` is None, no filter is wanted, so any filter in the kernel is a difference.
         """
-        if not self._is_supported:
-            return ()
-        listing = self._tables.read(*TABLE)
-        if port is None:
-            return () if listing is None else ("no server needs the limits of connections",)
-        return tuple(make_limits(port).find_faults(listing))
+        if port is None:  # a former filter exists even if the kernel refused to replace it
+            return () if self._tables.read(*TABLE) is None else ("no server needs the limits of connections",)
+        return tuple(make_limits(port).find_faults(self._tables.read(*TABLE))) if self._is_supported else ()
 
     def ensure(self, port: int | None) -> None:
         """Replace the filter by the filter for ``port``. If ``port`` is None, remove the filter.
 
-        If the kernel refuses the filter, log a warning. From then on, `find_faults` returns no differences.
+        If the kernel refuses the filter, log a warning. From then on, `find_faults` returns no differences from the
+        filter for a port.
         """
         if port is None:
             self._tables.remove(*TABLE)

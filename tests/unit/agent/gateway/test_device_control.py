@@ -34,7 +34,7 @@ def make_segment(gateway: SimulatedGateway) -> Segment:
 
 @pytest.fixture
 def gateway() -> Iterator[SimulatedGateway]:
-    """A gateway with a server for UDP. Both devices are connected, and only the first device's connection is recorded."""
+    """A gateway with a server for UDP. Both devices are connected, but only the connection of the first is recorded."""
     with closing(SimulatedGateway()) as made:
         server = make_server(ports={VpnProtocol.UDP: 1194})
         made.start_agent()

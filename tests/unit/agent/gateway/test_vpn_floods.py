@@ -154,6 +154,26 @@ def test_a_kernel_that_refuses_the_limits_is_no_fault(monkeypatch: pytest.Monkey
     assert limits.find_faults(443) == ()
 
 
+def test_limits_that_the_kernel_did_not_replace_are_removed(
+    in_world: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_arguments: object) -> None:
+        raise Refused("the kernel refused the packet filter: Cannot allocate memory")
+
+    limits = ConnectionLimits()
+
+    def work(_world: GatewayWorld) -> object:
+        limits.ensure(443)
+        with monkeypatch.context() as lacking:
+            lacking.setattr(KernelTables, "replace", refuse)
+            limits.ensure(8443)
+        before = limits.find_faults(None)
+        limits.ensure(None)
+        return before, limits.find_faults(None)
+
+    assert in_world(work) == (("no server needs the limits of connections",), ())
+
+
 @contextmanager
 def repeated(packet: bytes) -> Iterator[None]:
     stop = Event()
