@@ -108,6 +108,10 @@ class FakeOpenvpn:
             self.clients[number].key += 1
             self._ask("REAUTH", number)
 
+    def float_device(self, number: int, address: str) -> None:
+        """Change a device's outer address. OpenVPN sends no message."""
+        self.clients[number].device = self.clients[number].device._replace(address=address)
+
     def disconnect(self, number: int) -> None:
         """Close a connection. OpenVPN reports only the end of admitted devices."""
         if self.clients.pop(number).vlan is not None:

@@ -293,7 +293,7 @@ class DeviceControl:
         return VpnConnection(
             profile=session.profile,
             protocol=self._protocol,
-            remote=session.remote,
+            remote=(counters and counters.remote) or session.remote,
             connected_at=session.connected_at,
             received_bytes=counters.received_bytes if counters else 0,
             sent_bytes=counters.sent_bytes if counters else 0,

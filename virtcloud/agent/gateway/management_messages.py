@@ -8,7 +8,7 @@ with ``IV_`` or ``UV_``, and can choose no other value.
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from ipaddress import IPv6Address
+from ipaddress import IPv6Address, ip_address
 from typing import Final, NamedTuple
 
 from virtcloud.agent.gateway.admission import DeviceRequest
@@ -46,7 +46,10 @@ class ServerFailed(NamedTuple):
 
 
 class ClientRow(NamedTuple):
-    """A connected client in the answer to ``status 3``."""
+    """A connected client in the answer to ``status 3``.
+
+    ``remote`` is the client's present outer address and port, which may have changed since the client connected.
+    """
 
     client: int
     common_name: str
@@ -131,7 +134,18 @@ def _format_remote(environment: dict[str, str]) -> str:
 
 def _parse_row(fields: list[str]) -> ClientRow:
     """Parse the fields of a line ``CLIENT_LIST`` in the answer to ``status 3``."""
-    return ClientRow(int(fields[10]), fields[1], fields[2], int(fields[5]), int(fields[6]))
+    return ClientRow(int(fields[10]), fields[1], _format_row_remote(fields[2]), int(fields[5]), int(fields[6]))
+
+
+def _format_row_remote(text: str) -> str:
+    """Return the address and port of a row as `_format_remote` does. Return "" if ``text`` contains no IP address."""
+    host, _, port = text.rpartition(":")
+    try:
+        address = ip_address(host.strip("[]"))
+    except ValueError:
+        return ""
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else address
+    return f"{mapped}:{port}" if mapped else f"[{address}]:{port}"
 
 
 def render_admission(request: DeviceRequest, options: Iterable[str]) -> str:

@@ -9,6 +9,7 @@ from fake_openvpn import Device
 from simulated_gateway import SimulatedGateway
 from vpn_documents import make_server
 
+from virtcloud.agent.gateway.device_control import STATUS_S
 from virtcloud.model.vpn import VpnGrant, VpnProtocol
 from virtcloud.model.wanted import HostWanted, Segment
 
@@ -55,3 +56,11 @@ def test_an_unrecorded_connection_has_ended_after_the_takeover(gateway: Simulate
     gateway.start_agent()
     assert [one.device.profile for one in gateway.servers[0].clients.values()] == ["p1"]
     assert [one.profile for one in gateway.vpn.connections] == ["p1"]
+
+
+def test_a_device_is_reported_with_its_present_address(gateway: SimulatedGateway) -> None:
+    """OpenVPN accepts packets of a connection from another address, for example after a change of Wi-Fi."""
+    gateway.servers[0].float_device(0, "192.0.2.2")
+    gateway.sleep(STATUS_S)
+    gateway.run_threads()
+    assert [one.remote for one in gateway.vpn.connections] == ["192.0.2.2:5000", "192.0.2.1:5000"]

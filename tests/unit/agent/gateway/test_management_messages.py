@@ -52,6 +52,21 @@ def test_ipv6_addresses_of_devices_are_shortened(address: str, remote: str) -> N
     assert event.remote == remote
 
 
+@pytest.mark.parametrize(
+    ("text", "remote"),
+    [
+        ("10.50.1.2:5", "10.50.1.2:5"),
+        ("::ffff:10.50.1.2:5", "10.50.1.2:5"),
+        ("2001:db8::1:5", "[2001:db8::1]:5"),
+        ("[2001:db8::1]:5", "[2001:db8::1]:5"),
+        ("unknown", ""),
+    ],
+)
+def test_a_row_has_the_present_address(text: str, remote: str) -> None:
+    (event,) = parse(f"CLIENT_LIST\tp1\t{text}\t\t\t1\t2\t\t\t\t7", "END")
+    assert event == StatusDone((ClientRow(7, "p1", remote, 1, 2),))
+
+
 def test_a_device_without_certificate_has_no_fingerprint() -> None:
     (event,) = announce("common_name=p1")
     assert isinstance(event, DeviceRequest)
