@@ -117,6 +117,11 @@ class SimulatedGateway:
         self.reconciler = HostReconciler("h1", self.api, host, StopSignal(), ReconcileTiming(), receive=host.receive)
         host.take_over_access()
 
+    @property
+    def has_latest_document(self) -> bool:
+        """Whether the agent has received the latest wanted document."""
+        return self.reconciler._last_revision == self.api.document.revision
+
     def stop_agent(self) -> None:
         """Stop the agent as systemd does."""
         self.vpn.close()
