@@ -15,7 +15,7 @@ NOTICE_END_S: Final = 5.0
 """Seconds between ``client-kill`` and the end of the connection."""
 AUTH_S: Final = 60.0
 """Seconds for which a device waits for a decision."""
-DEATHS: Final = "process ended"
+ENDED: Final = "process ended"
 
 
 class Device(NamedTuple):
@@ -75,7 +75,7 @@ class FakeOpenvpn:
 
     @property
     def is_alive(self) -> bool:
-        return self.state != DEATHS
+        return self.state != ENDED
 
     @property
     def listens(self) -> bool:
@@ -93,7 +93,7 @@ class FakeOpenvpn:
             self.state = "held"
 
     def end(self) -> None:
-        self.state, self.clients, self.program = DEATHS, {}, None
+        self.state, self.clients, self.program = ENDED, {}, None
 
     # Devices.
 
