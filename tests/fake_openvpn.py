@@ -178,9 +178,9 @@ class FakeOpenvpn:
                     self.clients[int(number)].ends_at = now + NOTICE_END_S
                 self._answer("client-kill", done=known)
             case "kill", (name,):
-                found = [number for number, one in self.clients.items() if one.device.profile == name]
-                for number in found:
-                    self.disconnect(number)
+                found = [client for client, one in self.clients.items() if one.device.profile == name]
+                for client in found:
+                    self.disconnect(client)
                 self._send(
                     f"SUCCESS: common name '{name}' found, {len(found)} client(s) killed"
                     if found

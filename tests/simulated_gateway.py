@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any, Final
 from unittest.mock import patch
 
@@ -163,7 +163,7 @@ class SimulatedGateway:
     def _patch(self) -> None:
         clock = SimpleNamespace(monotonic=lambda: self.uptime, sleep=self.sleep)
         boot_id = self.folder / "boot_id"
-        for module, values in {
+        patches: dict[ModuleType, dict[str, object]] = {
             vpn_gateway: {
                 "UnixManagementSocket": self._connect,
                 "OpenvpnLaunch": lambda path: FakeLaunch(self, path),
@@ -179,7 +179,8 @@ class SimulatedGateway:
             connection_limits: {"KernelTables": lambda: self.tables},
             device_control: {"time": clock},
             management_socket: {"time": clock},
-        }.items():
+        }
+        for module, values in patches.items():
             for name, value in values.items():
                 self._stack.enter_context(patch.object(module, name, value))
         self._stack.enter_context(observe_files(self.folder / "vpn", self._change_file))
