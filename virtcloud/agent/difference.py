@@ -196,7 +196,7 @@ def _find_job_faults(segment: Segment, observed: ObservedSegment) -> Iterator[st
 
 
 def _is_wanted_segment(observed: ObservedSegment, wanted: HostWanted) -> bool:
-    """Return whether a segment is wanted on its uplink.
+    """Return whether a segment is wanted on its uplink, tagged or untagged as observed.
 
     If the segment's tagged interface is missing, its uplink is unknown and counts as the wanted uplink.
     """
@@ -206,7 +206,7 @@ def _is_wanted_segment(observed: ObservedSegment, wanted: HostWanted) -> bool:
         for segment in wanted.segments
         if (segment.id, segment.vlan) == cluster_and_vlan
     }
-    return bool(uplinks) if observed.port is None else (observed.port, observed.untagged) in uplinks
+    return any(untagged == observed.untagged and observed.port in {None, port} for port, untagged in uplinks)
 
 
 def _is_wanted_guest(observed: ObservedGuest, wanted: HostWanted) -> bool:

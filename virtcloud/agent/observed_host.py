@@ -16,10 +16,11 @@ from virtcloud.agent.network.observed_filters import ObservedFilters
 class ObservedSegment:
     """A cluster's segment: the interfaces with the cluster's ownership alias (``network/names.py``).
 
-    ``port`` is the uplink, or None if only the bridge exists. ``faults`` describes each difference from a correct
-    segment, except wrong MTUs: the correct MTU depends on the wanted state. ``mtus`` are the MTUs of the tagged
-    interface, the bridge and the guests' ports, by interface name. ``job_ports`` are the ports of relays on the bridge:
-    the ports of jobs' relays, and the port of the relay for users' sessions.
+    ``port`` is the uplink. It is None if the host does not show which uplink the segment had: the tagged interface or
+    the bridge is missing. ``faults`` describes each difference from a correct segment, except wrong MTUs: the correct
+    MTU depends on the wanted state. ``mtus`` are the MTUs of the tagged interface, the bridge and the guests' ports, by
+    interface name. ``job_ports`` are the ports of relays on the bridge: the ports of jobs' relays, and the port of the
+    relay for users' sessions.
     """
 
     cluster: str

@@ -39,7 +39,7 @@ def find_segments(
         yield ObservedSegment(
             cluster,
             vlan,
-            uplink.name if uplink else None,
+            uplink.name if uplink else untagged_uplink,
             faults,
             untagged_uplink is not None,
             {interface.name: interface.mtu for interface in (tagged, bridge, *ports) if interface is not None},

@@ -122,6 +122,24 @@ def remove_observed_segments(segments: SegmentInterfaces) -> None:
         segments.ensure_no_segment(step.cluster, step.vlan)
 
 
+@pytest.mark.parametrize("untagged", [True, False])
+def test_a_segment_whose_uplink_is_missing_gets_an_access_port(
+    kernel: FakeKernel, make_segment: Make, *, untagged: bool
+) -> None:
+    segments = SegmentInterfaces(kernel, FakeUplinkRecords())
+    segments.ensure_segment(make_segment("a", 100, untagged=untagged))
+    kernel.delete(1)
+    if not untagged:
+        kernel.delete(kernel.interface("eth0.100").index)  # as the kernel does
+    kernel.put(name="eth1", up=True)
+    wanted = make_segment("a", 100, port="eth1", untagged=True)
+    steps = compute_difference(HostWanted(segments=(wanted,)), ObservedHost(segments.read()))
+    assert steps == [RemoveSegment("a", 100, files_stay=True), BuildSegment(wanted, steps[1].faults)]
+    segments.ensure_no_segment("a", 100)
+    segments.ensure_segment(wanted)
+    assert segments.read() == (ObservedSegment("a", 100, "eth1", untagged=True),)
+
+
 def test_an_uplink_of_a_deleted_bridge_is_restored(kernel: FakeKernel, make_segment: Make) -> None:
     kernel.ip_settings[1] = FORMER_SETTINGS
     segments = SegmentInterfaces(kernel, FakeUplinkRecords())
