@@ -87,7 +87,7 @@ def _removals(wanted: HostWanted, observed: ObservedHost) -> Iterator[Step]:
             yield StopGuests(cluster, tuple(sorted(guests)), kept)
         for segment in observed.segments:
             if segment.cluster == cluster and not _is_wanted_segment(segment, wanted):
-                stays = any(wanted_segment.id == cluster for wanted_segment in wanted.segments)
+                stays = not cluster or any(wanted_segment.id == cluster for wanted_segment in wanted.segments)
                 yield RemoveSegment(cluster, segment.vlan, files_stay=stays)
 
 

@@ -7,7 +7,7 @@ from virtcloud.agent.gateway.vpn_difference import StopVpnServer
 from virtcloud.agent.host_services.server_difference import StopServing
 from virtcloud.agent.observed_host import ObservedHost
 from virtcloud.agent.step_application import ClusterErrors
-from virtcloud.agent.steps import BuildSegment, FilterGuests, StartGuest, Step
+from virtcloud.agent.steps import BuildSegment, FilterGuests, RemoveSegment, StartGuest, Step
 from virtcloud.model.values import ClusterKey
 from virtcloud.model.wanted import HostWanted, WantedDocument
 
@@ -22,7 +22,8 @@ def has_drifted(steps: Iterable[Step], document: WantedDocument, reported: Conta
     these clusters according to SBF, and ``reported`` contains these clusters according to the agent.
 
     Also ignore wrong MTUs of guests' ports: a container can cause them by a reboot, and drift degrades all clusters of
-    the host. Also ignore the remains of servers that do not run: the remains change no cluster.
+    the host. Also ignore the remains of servers that do not run, and incomplete interfaces that a killed agent left:
+    these remains change no cluster.
     """
     is_confirmed = rebooted or document.confirmed_revision >= document.revision
     return is_confirmed and any(
@@ -36,6 +37,8 @@ def _is_harmless(step: Step) -> bool:
     match step:
         case BuildSegment():
             return step.only_guest_mtus
+        case RemoveSegment():
+            return not step.cluster
         case StopServing():
             return step.vlan is None
         case StopSshd() | StopVpnServer():

@@ -47,6 +47,7 @@ class StopGuests:
 class RemoveSegment:
     """Remove a cluster's bridge and tagged interface.
 
+    If ``cluster`` is "", remove the interfaces without an alias that a killed agent left.
     If ``files_stay``, the guests' files stay, because the cluster is wanted with another VLAN ID or port.
     """
 

@@ -51,6 +51,7 @@ _JOB_PORT = re.compile(r"vj([1-9][0-9]{0,3})-[0-9a-f]{8}")
 _SERVER_PORT = re.compile(r"vs([1-9][0-9]{0,3})")
 _GATEWAY_PORT = re.compile(r"vg([1-9][0-9]{0,3})")
 _OUTSIDE_LINK = re.compile(r"vu([1-9][0-9]{0,3})")
+_INCOMPLETE = re.compile(r"vcnewb?-([1-9][0-9]{0,3})")
 _VPN_PORT = re.compile(r"vpn-(?:udp|tcp)\.([1-9][0-9]{0,3})")
 VPN_ALIAS = "virtcloud-vpn"
 """The ownership alias of the taps of OpenVPN servers."""
@@ -184,6 +185,12 @@ def temporary_name(final: str, vlan: int) -> str:
     By this name, a restarted agent finds and deletes an interface without an alias.
     """
     return f"vcnewb-{vlan}" if vlan_of_bridge(final) else f"vcnew-{vlan}"
+
+
+def vlan_of_incomplete(name: str) -> int | None:
+    """Parse the VLAN ID from the `temporary_name` of a bridge or tagged interface. Return None for another name."""
+    match = _INCOMPLETE.fullmatch(name)
+    return int(match.group(1)) if match else None
 
 
 def ownership_alias(cluster: str, untagged: str | None = None) -> str:

@@ -13,7 +13,8 @@ def find_segments(
     """Yield the segments whose interfaces have an ownership alias, with their faults. Pure.
 
     ``records`` are the records of untagged segments' uplinks. A segment with a record is yielded even without
-    interfaces, because the segment's uplink must be restored. ``filters`` are the sysctls that pass frames of all
+    interfaces, because the segment's uplink must be restored. Interfaces without an alias, which a killed agent left,
+    are yielded as segments of the cluster "". ``filters`` are the sysctls that pass frames of all
     bridges to the host's packet filter. Each of these sysctls is a fault of every segment that has an interface.
     """
     by_index = {interface.index: interface for interface in interfaces}
@@ -27,6 +28,8 @@ def find_segments(
     for record in records:
         if (record.cluster, record.vlan) not in clusters_and_vlans:
             yield ObservedSegment(record.cluster, record.vlan, None, ("the bridge is missing",), untagged=True)
+    for vlan in sorted({names.vlan_of_incomplete(interface.name) or 0 for interface in by_index.values()} - {0}):
+        yield ObservedSegment("", vlan, None, ("a killed agent left an interface without an alias",))
     for cluster, vlan in sorted(clusters_and_vlans):
         owned = find_owned(cluster, vlan, by_index.values())
         tagged = next((interface for interface in owned if _is_tagged_uplink(interface)), None)

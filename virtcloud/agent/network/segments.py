@@ -117,6 +117,8 @@ class SegmentInterfaces:
     def ensure_no_segment(self, cluster: str, vlan: int) -> None:
         """Remove the cluster's interfaces in this VLAN. Absent interfaces are success.
 
+        Also delete interfaces of this VLAN that a killed agent left. If ``cluster`` is "", delete only these.
+
         Raise Unsafe if the bridge has a foreign port.
         """
         interfaces = self._remove_leftovers(vlan)
@@ -218,9 +220,8 @@ class SegmentInterfaces:
 
     def _remove_leftovers(self, vlan: int, listed: Iterable[KernelInterface] | None = None) -> list[KernelInterface]:
         """Delete interfaces of this VLAN that a killed agent left. Return all other interfaces of the host."""
-        leftovers = {names.temporary_name(names.bridge_name(vlan), vlan), names.temporary_name("", vlan)}
         interfaces = self._kernel.list_interfaces() if listed is None else listed
         for interface in interfaces:
-            if interface.name in leftovers:
+            if names.vlan_of_incomplete(interface.name) == vlan:
                 self._kernel.delete(interface.index)
-        return [interface for interface in interfaces if interface.name not in leftovers]
+        return [interface for interface in interfaces if names.vlan_of_incomplete(interface.name) != vlan]
