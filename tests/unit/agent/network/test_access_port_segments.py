@@ -33,6 +33,21 @@ def test_an_untagged_segment_is_read_back_as_built(kernel: FakeKernel, make_segm
     assert segments.read() == (ObservedSegment("a", 100, "eth0", untagged=True),)
 
 
+def test_an_uplink_that_an_administrator_sets_down_stays_down(
+    kernel: FakeKernel, make_segment: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disable = kernel.disable_host_ip
+
+    def set_down_first(index: int, name: str) -> None:
+        if name == "eth0":
+            kernel.change(index, up=False)
+        disable(index, name)
+
+    monkeypatch.setattr(kernel, "disable_host_ip", set_down_first)
+    SegmentInterfaces(kernel, FakeUplinkRecords()).ensure_segment(make_segment("a", 100, untagged=True))
+    assert not kernel.interface("eth0").up
+
+
 def test_a_detached_uplink_is_attached_again(kernel: FakeKernel, make_segment: Make) -> None:
     segments = SegmentInterfaces(kernel, FakeUplinkRecords())
     segments.ensure_segment(make_segment("a", 100, untagged=True))
