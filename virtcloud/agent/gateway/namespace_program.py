@@ -216,12 +216,15 @@ def _read_routers() -> list[str]:
 
 def _read_table(family: str) -> Any:  # noqa: ANN401 - JSON
     try:
-        tables = json.loads(_run_nft(f"list tables {family}", JSON_OUTPUT))["nftables"]
+        tables = _run_nft(f"list tables {family}").splitlines()
     except OSError:  # the kernel lacks this family
         return None
-    if not any(item["table"]["name"] == "virtcloud" for item in tables if "table" in item):
+    if f"table {TABLES[family]}" not in tables:
         return None
-    return json.loads(_run_nft(f"list table {TABLES[family]}", JSON_OUTPUT))
+    try:
+        return json.loads(_run_nft(f"list table {TABLES[family]}", JSON_OUTPUT))
+    except ValueError:  # libnftables 1.0.6 prints no JSON if the table has a flag, for example dormant
+        return {"nftables": []}
 
 
 def _run_ip(commands: Iterable[str]) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from virtcloud.agent.files import refuse_os_errors
 from virtcloud.agent.network.guest_filter_rules import FAMILY, TABLE
 from virtcloud.agent.network.guest_filters import FilteredPort, render_table
-from virtcloud.agent.network.observed_filters import ObservedFilters, parse_table
+from virtcloud.agent.network.observed_filters import ObservedFilters, parse_flagged_table, parse_table
 from virtcloud.agent.network.owned_tables import OwnedTable
 from virtcloud.model.errors import Refused, Unsafe
 
@@ -24,6 +24,13 @@ _NO_FILTER = ("not supported", "Invalid argument")
 NETLINK_NETFILTER: Final = 12  # linux/netlink.h
 _JSON_OUTPUT = 1 << 4
 """NFT_CTX_OUTPUT_JSON (nftables/libnftables.h)."""
+
+
+class _NoJsonError(Refused):
+    """libnftables printed no JSON, because a table has flags.
+
+    libnftables 1.0.6 (Debian 12) reads freed memory when it prints a single flag, for example ``dormant``, in JSON.
+    """
 
 
 class NftablesFilters:
@@ -40,7 +47,12 @@ class NftablesFilters:
             return ObservedFilters(faults=(str(error),))
 
     def _read(self) -> ObservedFilters:
-        return parse_table(_run(f"list table {FAMILY} {TABLE}")) if _has_table() else ObservedFilters()
+        if not _has_table():
+            return ObservedFilters()
+        try:
+            return parse_table(_list_table(FAMILY, TABLE))
+        except _NoJsonError:
+            return parse_flagged_table(_run(f"list table {FAMILY} {TABLE}"))
 
     def remove(self) -> None:
         """Delete the table if it exists and virtcloud created it. Idempotent.
@@ -76,7 +88,7 @@ class KernelTables:
         if not find_library():
             return None
         try:
-            return _run(f"list table {family} {name}") if _has_table(family, name) else None
+            return _list_table(family, name) if _has_table(family, name) else None
         except Refused as error:
             return None if str(error).endswith(_NO_FILTER) else _UNREADABLE
 
@@ -118,23 +130,31 @@ def find_library() -> bool:
 
 
 def _has_table(family: str = FAMILY, name: str = TABLE) -> bool:
-    tables = _run(f"list tables {family}")["nftables"]
-    return any(item["table"]["name"] == name for item in tables if "table" in item)
+    return f"table {family} {name}" in _run(f"list tables {family}").splitlines()
 
 
-def _run(commands: str) -> Any:  # noqa: ANN401 - JSON
+def _list_table(family: str, name: str) -> Any:  # noqa: ANN401 - JSON
+    """Return a table as ``nft --json list table`` prints it. Raise Refused on failure."""
+    output = _run(f"list table {family} {name}", _JSON_OUTPUT)
+    try:
+        return json.loads(output)
+    except ValueError as error:
+        raise _NoJsonError(f"libnftables printed no JSON for the table {family} {name}, which has flags") from error
+
+
+def _run(commands: str, output_flags: int = 0) -> str:
+    """Run commands, and return their output. Raise Refused on failure."""
     library = _load_library()
     _check_netlink()
     context = ctypes.c_void_p(library.nft_ctx_new(0))
     try:
-        library.nft_ctx_output_set_flags(context, _JSON_OUTPUT)
+        library.nft_ctx_output_set_flags(context, output_flags)
         library.nft_ctx_buffer_output(context)
         library.nft_ctx_buffer_error(context)
         if library.nft_run_cmd_from_buffer(context, commands.encode()):
             lines = library.nft_ctx_get_error_buffer(context).decode(errors="replace").splitlines()
             raise Refused(f"the kernel refused the packet filter: {lines[0] if lines else 'no reason'}")
-        output = library.nft_ctx_get_output_buffer(context)
-        return json.loads(output) if output else None
+        return str(library.nft_ctx_get_output_buffer(context).decode(errors="replace"))
     finally:
         library.nft_ctx_free(context)
 

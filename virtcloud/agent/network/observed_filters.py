@@ -29,6 +29,19 @@ class ObservedFilters(NamedTuple):
     foreign: bool = False
 
 
+_OWN_SETS = {"ports", "guests"}
+_FOREIGN = ObservedFilters(faults=(f"virtcloud did not create the table {FAMILY} {TABLE}",), foreign=True)
+_FLAGS = "the table has flags, for example dormant"
+
+
+def parse_flagged_table(text: str) -> ObservedFilters:
+    """Parse a table with flags as ``nft list table`` prints it: only whether the table is foreign (`parse_table`)."""
+    _, *lines = text.splitlines()
+    parts = [line.split() for line in lines if line.endswith("{")]
+    sets = {name for kind, name, *_ in parts if kind == "set"}
+    return _FOREIGN if parts and not sets >= _OWN_SETS else ObservedFilters(faults=(_FLAGS,))
+
+
 def parse_table(listing: Mapping[str, Any]) -> ObservedFilters:
     """Parse the table as ``nft --json list table`` prints it (libnftables-json(5)).
 
@@ -36,8 +49,8 @@ def parse_table(listing: Mapping[str, Any]) -> ObservedFilters:
     """
     found = [next(iter(item.items())) for item in listing["nftables"]]
     sets: dict[str, list[Any]] = {one["name"]: one.get("elem", []) for kind, one in found if kind == "set"}
-    if not {"ports", "guests"} <= sets.keys() and any(kind not in {"metainfo", "table"} for kind, _ in found):
-        return ObservedFilters(faults=(f"virtcloud did not create the table {FAMILY} {TABLE}",), foreign=True)
+    if not sets.keys() >= _OWN_SETS and any(kind not in {"metainfo", "table"} for kind, _ in found):
+        return _FOREIGN
     elements = frozenset((name, *_parse_element(one)) for name in SETS for one in sets.get(name, []))
     return ObservedFilters(elements, tuple(_find_faults(found, sets)))
 
@@ -72,7 +85,7 @@ def _find_faults(found: list[tuple[str, Any]], sets: Mapping[str, object]) -> It
     if hooks.get(INGRESS) != ("prerouting", "accept"):
         yield f"chain {INGRESS} does not receive the frames"
     if any("flags" in one for kind, one in found if kind == "table"):
-        yield "the table has flags, for example dormant"
+        yield _FLAGS
     for name in (*SETS, *RATE_SETS):
         if name not in sets:
             yield f"the set {name} is missing"
