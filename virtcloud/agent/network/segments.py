@@ -179,15 +179,17 @@ class SegmentInterfaces:
     ) -> None:
         """Restore a segment's recorded uplinks, except ``keep``, and remove their records.
 
-        A record is removed only after the restoration, so the next call repeats a failed restoration.
+        A record is removed only after the restoration, so the next call repeats a failed restoration. An uplink stays a
+        port of a foreign bridge.
         """
         by_name = {interface.name: interface for interface in interfaces}
+        owned = {interface.index for interface in by_name.values() if names.cluster_of_alias(interface.alias)}
         for record in self._uplinks.all():
             if (record.cluster, record.vlan) != (cluster, vlan) or record.uplink == keep:
                 continue
             interface = by_name.get(record.uplink)
             if interface is not None and interface.index == record.index:
-                if interface.master:
+                if interface.master in owned:
                     self._kernel.change(interface.index, master=0)
                 self._kernel.restore_host_ip(interface.index, interface.name, record.host_ip)
             self._uplinks.forget(record.uplink)

@@ -165,6 +165,16 @@ def test_an_uplink_of_a_deleted_bridge_is_restored(kernel: FakeKernel, make_segm
     assert (kernel.ip_settings[1], segments.read()) == (FORMER_SETTINGS, ())
 
 
+def test_a_restored_uplink_stays_a_port_of_a_foreign_bridge(kernel: FakeKernel, make_segment: Make) -> None:
+    kernel.ip_settings[1] = FORMER_SETTINGS
+    segments = SegmentInterfaces(kernel, FakeUplinkRecords())
+    segments.ensure_segment(make_segment("a", 100, untagged=True))
+    foreign = kernel.put(name="br0", kind="bridge")
+    kernel.change(1, master=foreign)
+    segments.ensure_no_segment("a", 100)
+    assert (kernel.interface("eth0").master, kernel.ip_settings[1]) == (foreign, FORMER_SETTINGS)
+
+
 def test_a_recreated_uplink_is_not_restored(kernel: FakeKernel, make_segment: Make) -> None:
     """An uplink is recreated when its driver is loaded again, for example. The host configures the new uplink."""
     kernel.ip_settings[1] = FORMER_SETTINGS
