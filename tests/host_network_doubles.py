@@ -173,7 +173,7 @@ class TapHypervisor(FakeHypervisor):
 
     def unplug(self, domain: str) -> None:
         port = self.ports[domain][0]
-        if port in dict(map(reversed, socket.if_nameindex())):
+        if port in {name for _, name in socket.if_nameindex()}:
             self._route.link("del", index=socket.if_nametoindex(port))
 
     def shut_down(self, name: str, *, systemd: bool = False) -> None:

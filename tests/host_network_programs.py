@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from host_network_checks import BRIDGED, HostNetworkChecks
-from host_network_world import SYSCTL, UPLINKS, is_ours, write_sysctls
+from host_network_world import SYSCTL, UPLINKS, is_ours, read_sysctls, write_sysctls
 
 from virtcloud.agent.network import names
 from virtcloud.agent.network.interfaces import KernelInterface
@@ -186,9 +186,6 @@ class OtherPrograms(HostNetworkChecks):
         with suppress(Refused):  # the table or chain is missing, or in use
             self.world.nft(commands)
 
-    def list_tables(self) -> set[str]:
-        return set(self.world.nft("list tables").splitlines())
-
     def tidy(self) -> None:
         for path in (SYSCTL / "bridge").glob("bridge-nf-call-*"):
             path.write_text("0")
@@ -215,3 +212,24 @@ class OtherPrograms(HostNetworkChecks):
         links = [one for one in self.world.list_links().values() if is_ours(one)]
         found = [one for one in links if with_guests or not names.is_guest_port(one.name)]
         return found[index % len(found)] if found else None
+
+    def everything_ends(self) -> None:
+        def work() -> None:
+            self.tidy()
+            self.wanted = {}
+            self.world.sbf.want()
+            self.reconcile_and_check()
+            links = self.world.list_links()
+            assert not [one for one in links.values() if is_ours(one)]
+            assert "table bridge virtcloud" not in self.list_tables()
+            for name in UPLINKS:
+                host_ip = ("2", "2") if name == "eth1" else (read_default("rp_filter"), read_default("arp_ignore"))
+                assert tuple(read_sysctls(name).values()) == (*host_ip, "0", "0"), name
+                assert not links[name].master
+            assert not list((self.world.state / "uplinks").glob("*"))
+
+        self.call(work)
+
+
+def read_default(name: str) -> str:
+    return (SYSCTL / "ipv4/conf/default" / name).read_text().strip()
