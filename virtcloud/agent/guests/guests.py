@@ -203,7 +203,8 @@ class LocalGuests:
     def remove_orphaned_files(self, wanted: HostWanted) -> bool:
         """Remove the disks and logs of guests that are not in ``wanted`` and have no domain.
 
-        If a hypervisor does not answer, remove no files and return False.
+        Return False if files remain because a foreign domain has the name of their guest. If a hypervisor does not
+        answer, remove no files and return False.
         """
         kept = {names.domain_name(segment.id, guest.name) for segment in wanted.segments for guest in segment.guests}
         if self._files.list_domains() <= kept:
@@ -212,7 +213,8 @@ class LocalGuests:
         if unreachable:
             return False
         self._files.ensure_none_but(kept | {domain.name for _, domain in domains})
-        return True
+        foreign = {domain.name for _, domain in domains if domain.owner is None}
+        return not (self._files.list_domains() - kept) & foreign
 
     def _add_consoles(self, domains: Iterable[tuple[HypervisorApi, GuestDomain]]) -> None:
         if self._consoles is None:

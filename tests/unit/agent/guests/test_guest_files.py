@@ -306,3 +306,17 @@ def test_files_that_remain_after_an_error_are_removed_later(
             host.apply(StopGuests("a", ("g1",)))
     host.remove_orphaned_files(HostWanted())
     assert list_files(images / "state") == []
+
+
+def test_files_are_removed_after_the_end_of_a_foreign_domain(
+    qemu_guests: LocalGuests, images: Path, hypervisor: FakeHypervisor, make_segment: Make
+) -> None:
+    """While another program has a domain with the guest's name, the files may belong to this domain."""
+    qemu_guests.ensure_guest(*with_disk_image(make_segment("a", 100, ("g1",))))
+    hypervisor.by_name["vc-a-g1"] = GuestDomain("vc-a-g1", running=True)
+    host = LocalHost(SegmentInterfaces(FakeKernel(), FakeUplinkRecords()), qemu_guests)
+    host.remove_orphaned_files(HostWanted())
+    assert list_files(images / "state") == ["vc-a-g1/disk.json", "vc-a-g1/disk.qcow2"]
+    hypervisor.by_name.clear()
+    host.remove_orphaned_files(HostWanted())
+    assert list_files(images / "state") == []
