@@ -15,6 +15,7 @@ path                            content
 import os
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -56,14 +57,16 @@ class ImageFolder:
         """Record durably that a guest uses an image. The record ends when the guest's folder is removed.
 
         After a power failure, an image without a record could be evicted, although the guest's disk needs it. Raise
-        Refused if the record cannot be written.
+        Refused if the record cannot be written. If another program removed the file `SIZE`, only the time of the last
+        use is not recorded: the guests can use the image all the same.
         """
         record, checksum = guest_folder / CHECKSUM, source.sha256.encode()
         with refuse_os_errors(f"record the use of an image in {guest_folder}"):
             guest_folder.mkdir(parents=True, exist_ok=True)
             if not record.exists() or record.read_bytes() != checksum:
                 write_durably(record, checksum)
-            os.utime(self.folder / source.sha256 / SIZE)
+            with suppress(FileNotFoundError):
+                os.utime(self.folder / source.sha256 / SIZE)
 
     def list_entries(self) -> list[Path]:
         """Return the folders of images that are ready for use, and the partial files of fetches."""

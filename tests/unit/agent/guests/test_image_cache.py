@@ -390,6 +390,13 @@ def fetch_others(host: Host, server: FileServer, number: int) -> list[ImageSourc
     return sources
 
 
+def test_an_image_is_usable_although_its_size_was_removed(host: Host) -> None:
+    image = host.get()
+    for path in (host.path / "images").glob("*/size"):
+        path.unlink()
+    assert host.get(guest="g2") == image
+
+
 def test_the_least_recently_used_image_is_evicted(host: Host, server: FileServer) -> None:
     host.size = 8000
     host.restarted()
