@@ -8,7 +8,7 @@ report the end of a guest as drift, because the end concerns only the guest's ow
 The agent stores no records of ends on disk, so a restarted agent starts an ended guest immediately.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
@@ -163,15 +163,16 @@ class GuestEnds:
         """Return whether a step starts a guest that ended by itself."""
         return isinstance(step, StartGuest) and _key(step) in self._ended
 
-    def describe(self, keys: Mapping[str, ClusterKey]) -> dict[str, str]:
+    def describe(self, keys: Mapping[str, ClusterKey], unstarted: Container[str] = ()) -> dict[str, str]:
         """Return the messages about ended guests by cluster ID. Omit guests whose trial has ended.
 
-        ``keys`` are the keys of clusters by cluster ID.
+        ``keys`` are the keys of clusters by cluster ID. ``unstarted`` are the clusters with a failed start of a guest.
+        Of these clusters, also omit guests whose next start was due: the error of the start suffices.
         """
         now, found = self._clock(), dict[str, str]()
         for runs in self._ended.values():
-            if runs.since is None or now < runs.due:
-                cluster = runs.step.cluster
+            cluster = runs.step.cluster
+            if now < runs.due or (runs.since is None and cluster not in unstarted):
                 found[cluster] = "; ".join(
                     filter(None, (found.get(cluster), runs.describe(keys.get(cluster, cluster))))
                 )

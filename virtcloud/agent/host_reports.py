@@ -168,3 +168,15 @@ class HostReports:
 
 def _list_refused(clusters: Iterable[str], refusals: Mapping[str, int]) -> frozenset[str]:
     return frozenset(cluster for cluster in clusters if refusals.get(cluster, 0) >= MAX_REFUSALS)
+
+
+def join_reasons(*reasons: ClusterErrors) -> ClusterErrors:
+    """Return the reasons for each cluster, separated by semicolons. Omit repeated reasons.
+
+    Errors must come before reasons that are no errors: the command line takes a text that begins with the progress of a
+    fetch for no error.
+    """
+    clusters = dict.fromkeys(cluster for one in reasons for cluster in one)
+    return {
+        cluster: "; ".join(dict.fromkeys(one[cluster] for one in reasons if cluster in one)) for cluster in clusters
+    }

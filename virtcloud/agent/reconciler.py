@@ -55,7 +55,7 @@ from virtcloud.agent.host_conclusions import (
     map_cluster_keys,
     select_certain_steps,
 )
-from virtcloud.agent.host_reports import ElementApi, HostReports
+from virtcloud.agent.host_reports import ElementApi, HostReports, join_reasons
 from virtcloud.agent.observed_host import ObservedHost
 from virtcloud.agent.step_application import ClusterErrors, ManagedHost, StepApplication, unsupported_segments
 from virtcloud.agent.steps import FilterGuests, StartGuest, Step
@@ -125,12 +125,11 @@ class HostReconciler:
         self._last_revision: int | None = None
         self._last_wanted: HostWanted | None = None
         self._ends = GuestEnds(clock, host.find_end_cause)
-        self._failed_rounds = 0
+        self._failed_rounds, self._is_fetching = 0, False
         self._refusals: dict[str, int] = {}
         self._pending: ClusterErrors = {}
         self._held: ClusterErrors = {}
         self._unstarted: ClusterErrors = {}
-        self._is_fetching = False
         self._woken = woken or threading.Event()
         self._progress = progress
         self._report_capacity = report_capacity
@@ -248,7 +247,8 @@ class HostReconciler:
             if due and list_failed_removals(document.wanted, errors) == errors:
                 remaining, observed = self._read_back(document, due)
                 errors = {**remaining, **errors}
-            self._pending |= self._ends.describe(map_cluster_keys(document.wanted)) | self._unstarted
+            ended = self._ends.describe(map_cluster_keys(document.wanted), self._unstarted)
+            self._pending = join_reasons(self._unstarted, ended, self._pending)
             errors = {**unsupported_segments(document.wanted.segments), **errors}
             if observed.hypervisor_errors:
                 errors[""] = "; ".join(observed.hypervisor_errors)
@@ -279,7 +279,7 @@ class HostReconciler:
         outcomes = self._application.apply(steps, map_cluster_keys(document.wanted))
         errors, self._unstarted = outcomes.split_errors()
         self._held = outcomes.held
-        self._pending = {**outcomes.held, **outcomes.pending, **self._unstarted}
+        self._pending = join_reasons(self._unstarted, outcomes.held, outcomes.pending)
         self._is_fetching = bool(outcomes.pending)
         self._refusals = {cluster: former[cluster] for cluster in outcomes.pending if cluster in former}
         self._refusals |= {cluster: former.get(cluster, 0) + 1 for cluster in outcomes.refused}

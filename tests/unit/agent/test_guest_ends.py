@@ -191,3 +191,21 @@ def test_guests_of_a_dead_hypervisor_have_not_ended(world: World) -> None:
     world.reconcile(1)
     world.host.observed = running
     assert world.reconcile(1) == {}
+
+
+def test_an_end_hides_no_fault_of_another_guest(world: World) -> None:
+    world.host.waits = {"a": "fetching image disk: 0 %; the server does not answer; trying again"}
+    world.end_guest()
+    text = world.reconcile(100)["a"]
+    assert text.startswith("guest g1 ended: ")
+    assert text.endswith("; fetching image disk: 0 %; the server does not answer; trying again")
+
+
+def test_a_failed_start_hides_no_end_of_another_guest(world: World) -> None:
+    for _ in range(2):
+        world.end_guest()
+        world.reconcile(1)
+    world.host.refuses = {"a"}
+    world.service.want(world.make_segment("a", 100, ("g1", "g2")), world.make_segment("b", 101, ("g1",)))
+    text = world.reconcile(1)["a"]
+    assert text.startswith("could not start g2: the kernel refused; guest g1 ended 2 times within 1 s: ")
