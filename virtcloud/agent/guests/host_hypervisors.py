@@ -48,26 +48,30 @@ class HostHypervisors:
         return failures
 
     def list_domains(self) -> tuple[list[tuple[HypervisorApi, GuestDomain]], list[str]]:
-        """Return (hypervisor, domain) for each domain, and an error for each hypervisor without an answer."""
+        """Return (hypervisor, domain) for each domain, and an error for each hypervisor that does not list its domains.
+
+        A hypervisor also lists no domains if libvirt cannot read one of them. The guests on this host's other
+        hypervisors do not depend on this domain.
+        """
         domains: list[tuple[HypervisorApi, GuestDomain]] = []
         unreachable: list[str] = []
         for hypervisor in self._hypervisors.values():
             try:
                 domains += [(hypervisor, _disown_copy(domain)) for domain in hypervisor.list_domains()]
-            except Unreachable as error:
+            except (Refused, Unreachable) as error:
                 unreachable.append(str(error))
         return domains, unreachable
 
     def find_domains(self, name: str, target: HypervisorApi) -> Iterator[GuestDomain]:
-        """Yield the domains with this name on all hypervisors. Raise Unreachable if ``target`` does not answer.
+        """Yield the domains with this name on all hypervisors. Raise the error of ``target``.
 
-        Skip other hypervisors that do not answer. Nevertheless a guest cannot run twice: the kernel refuses a second
+        Skip other hypervisors that do not answer, or refuse the search. Nevertheless a guest cannot run twice: the kernel refuses a second
         interface with the name of the guest's bridge port.
         """
         for hypervisor in self._hypervisors.values():
             try:
                 domain = hypervisor.find_domain(name)
-            except Unreachable:
+            except (Refused, Unreachable):
                 if hypervisor is target:
                     raise
                 continue

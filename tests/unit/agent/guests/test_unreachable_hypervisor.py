@@ -26,7 +26,7 @@ from virtcloud.agent.network.segments import SegmentInterfaces
 from virtcloud.agent.reconciler import HostReconciler, ReconcileTiming
 from virtcloud.agent.supervision import StopSignal
 from virtcloud.model.element import Hypervisor
-from virtcloud.model.errors import Unreachable
+from virtcloud.model.errors import Refused, Unreachable
 from virtcloud.model.wanted import Segment
 
 Make = Callable[..., Segment]
@@ -78,6 +78,19 @@ def test_a_vlan_is_removed_while_the_hypervisor_is_unreachable(
     assert kernel.names == {"eth0"}
     assert service.reports == [("confirmed", 1), ("error", 2)], "a guest may still run: the removal is not confirmed"
     assert service.messages == [str(NO_ANSWER)]
+
+
+def test_a_hypervisor_that_cannot_list_domains_blocks_no_other(
+    service: FakeElementApi, kernel: FakeKernel, hypervisor: FakeHypervisor, images: Path, make_segment: Make
+) -> None:
+    """If libvirt cannot read a domain, it refuses the list of all domains."""
+    damaged = FakeHypervisor()
+    damaged.error = Refused("libvirt (qemu:///system) could not list domains: internal error")
+    hypervisors = {Hypervisor.LXC: hypervisor, Hypervisor.QEMU: damaged}
+    service.want(make_segment("a", 100, ("g1",)))
+    make_reconciler(service, kernel, images, hypervisors).reconcile_once()
+    assert list(hypervisor.by_name) == ["vc-a-g1"]
+    assert service.messages == [str(damaged.error)]
 
 
 def test_a_removal_is_confirmed_when_the_hypervisor_answers_again(
