@@ -119,11 +119,15 @@ def _list_fixed_parts(identity: str) -> tuple[str, ...]:
 def read_size(path: Path) -> int:
     """Return the size in bytes of the image in the folder ``path``, or of the partial file ``path``.
 
-    Return 0 if the size cannot be read.
+    If the file `SIZE` is missing or damaged, add up the sizes of the image's files. Return 0 if they cannot be read.
     """
     try:
-        return int((path / SIZE).read_text()) if path.is_dir() else path.stat().st_size
-    except (OSError, ValueError):
+        if not path.is_dir():
+            return path.stat().st_size
+        with suppress(FileNotFoundError, ValueError):
+            return int((path / SIZE).read_text())
+        return sum(file.lstat().st_size for file in path.rglob("*"))
+    except OSError:
         return 0
 
 

@@ -22,6 +22,7 @@ from image_host import IMAGE, QCOW2, FileServer, Host, serve_file
 from virtcloud.agent.guests import image_cache, image_folder, url_transfers
 from virtcloud.agent.guests.fetch_states import identify_fetch
 from virtcloud.agent.guests.image_cache import MAX_FETCHES
+from virtcloud.agent.guests.image_folder import read_size
 from virtcloud.agent.guests.images import QemuImage
 from virtcloud.agent.guests.partial_files import PartialFile
 from virtcloud.agent.steps import StepPending
@@ -394,6 +395,7 @@ def test_an_image_is_usable_although_its_size_was_removed(host: Host) -> None:
     image = host.get()
     for path in (host.path / "images").glob("*/size"):
         path.unlink()
+        assert read_size(path.parent) == len(QCOW2)
     assert host.get(guest="g2") == image
 
 
