@@ -65,8 +65,8 @@ class HostHypervisors:
     def find_domains(self, name: str, target: HypervisorApi) -> Iterator[GuestDomain]:
         """Yield the domains with this name on all hypervisors. Raise the error of ``target``.
 
-        Skip other hypervisors that do not answer, or refuse the search. Nevertheless a guest cannot run twice: the kernel refuses a second
-        interface with the name of the guest's bridge port.
+        Skip other hypervisors that do not answer, or refuse the search. Nevertheless a guest cannot run twice: the
+        kernel refuses a second interface with the name of the guest's bridge port.
         """
         for hypervisor in self._hypervisors.values():
             try:
