@@ -1,0 +1,1 @@
+"""A host with guests for the stateful tests of its agent."""
