@@ -71,9 +71,9 @@ class PartialFile:
         self._digest, self.size = hashlib.sha256(), 0
 
     def close(self) -> None:
-        """Write the file to the disk, and close it."""
-        os.fsync(self._file.fileno())
-        self._file.close()
+        """Write the file to the disk, and close it, also if the writing fails."""
+        with self._file:
+            os.fsync(self._file.fileno())
 
     def _count(self, data: bytes) -> None:
         self._digest.update(data)

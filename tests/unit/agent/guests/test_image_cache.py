@@ -111,6 +111,17 @@ def test_a_fetch_continues_after_an_incomplete_write(tmp_path: Path, monkeypatch
     assert (tmp_path / "partial").read_bytes() == QCOW2
 
 
+def test_a_partial_file_that_cannot_be_synced_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    partial, before = PartialFile(tmp_path / "partial", lambda _: None), len(list(Path("/proc/self/fd").iterdir()))
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(OSError, match="No space left on device"):
+        partial.close()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before - 1
+
+
 def test_servers_that_do_not_answer_delay_no_other_image(host: Host) -> None:
     host.cache.pause = lambda _: time.sleep(0.01)
     for number in range(MAX_FETCHES):
