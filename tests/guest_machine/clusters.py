@@ -55,6 +55,10 @@ class ClusterSbf(FakeElementApi):
             if one.network is None:
                 self.removed[one.id] = one.vlan, self.document.revision + 1
 
+    def list_guests(self) -> list[tuple[str, str]]:
+        """Return the ID of the cluster, and the name, of each guest."""
+        return [(one.id, name) for one in self.clusters.values() for name in one.guests]
+
     def publish(self) -> None:
         """Send a new wanted document."""
         self.want(*self._make_segments())
