@@ -17,6 +17,7 @@ from sbf_service.store.pages import Page, PagePart, make_page
 from sbf_service.store.quarantine import read_quarantine
 from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.tables import SiteRow
+from sbf_service.store.unchecked_elements import check_devices_checked
 from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.vlan_ownership import make_other_use_views
 from sbf_service.store.vlan_tables import ClaimRow
@@ -49,7 +50,8 @@ def put_pool(unit: Unit, name: str, pool: Pool, reserved: ReservedVlans) -> None
 
     Increment the wanted revisions of the site's devices, so that workers read the devices again: a device may already
     carry VLAN IDs that the new pool adds. Raise NotFound for an unknown site. Raise BadInput for VLAN IDs that the
-    site's devices reserve. Raise Conflict if the new pool lacks claimed VLAN IDs.
+    site's devices reserve. Raise Conflict if the new pool lacks claimed VLAN IDs, or lacks VLAN IDs that an unchecked
+    device may carry (:mod:`.unchecked_elements`).
     """
     site = read_topology(unit).site(name)
     _check_not_reserved(site, pool, reserved)
@@ -57,6 +59,7 @@ def put_pool(unit: Unit, name: str, pool: Pool, reserved: ReservedVlans) -> None
     row = unit.session.get_one(SiteRow, name)
     if row.pool == pool.vlans:
         return
+    check_devices_checked(unit, name, row.pool - pool.vlans)
     record_audit(unit, "pool_put", why=f"{name}: {row.pool or 'none'} became {pool.vlans or 'none'}")
     replace_offered_vlans(unit, name, row.pool, pool.vlans)
     row.pool = pool.vlans

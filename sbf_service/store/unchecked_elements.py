@@ -5,6 +5,7 @@ has an unchecked element:
 
 * No network gets an additional VLAN ID at the site. If the element is a device, no network that uses a transport of the
   site gets an additional VLAN ID at any site.
+* If the element is a device, the site's pool loses no VLAN ID.
 * Each network with a VLAN ID at the site is *held*. If the element is a device, each network that uses a transport of
   the site is held, too. Elements keep their existing configuration of a held network, but add nothing to it.
 
@@ -12,7 +13,7 @@ An element is checked as soon as it confirms its wanted state, unless it reports
 remove. An administrator can also declare the element clean or remove it from the topology.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any
@@ -27,7 +28,7 @@ from sbf_service.store.tables import IS_RECONCILED, ElementRow
 from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.vlan_tables import ClaimRow
 from virtcloud.model.edge import DEVICE_KINDS
-from virtcloud.model.errors import NoVlanFree
+from virtcloud.model.errors import Conflict, NoVlanFree
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Site
 from virtcloud.model.transport import Transport
@@ -55,12 +56,29 @@ def check_sites_checked(unit: Unit, topology: Topology, sites: Iterable[Site], t
     attached = _list_attached_sites(topology, {transport.name}) if transport else frozenset()
     found = [row for row in unchecked if row.site in names or (row.kind in DEVICE_KINDS and row.site in attached)]
     if found:
-        listed = ", ".join(row.name for row in found[:MAX_NAMES])
-        more = f" and {len(found) - MAX_NAMES} others" if len(found) > MAX_NAMES else ""
         raise NoVlanFree(
             f"the database was restored from a backup, and these elements may still carry clusters that the backup "
-            f"does not contain: {listed}{more}: {REMEDY}"
+            f"does not contain: {_join_names(found)}: {REMEDY}"
         )
+
+
+def check_devices_checked(unit: Unit, site: str, vlans: VlanSet) -> None:
+    """Raise Conflict if an unchecked device of a site may still carry one of these VLAN IDs.
+
+    If the site's pool lost such a VLAN ID, SBF would not remove the VLAN from the device.
+    """
+    rows = unit.connection.execute(_READ_UNCHECKED).all() if vlans else ()
+    found = [row for row in rows if row.site == site and row.kind in DEVICE_KINDS]
+    if found:
+        raise Conflict(
+            f"pool of {site}: the new pool lacks VLAN {vlans}, which {_join_names(found)} may still carry, because the "
+            f"database was restored from a backup: {REMEDY}"
+        )
+
+
+def _join_names(rows: Sequence[Any]) -> str:
+    more = f" and {len(rows) - MAX_NAMES} others" if len(rows) > MAX_NAMES else ""
+    return ", ".join(row.name for row in rows[:MAX_NAMES]) + more
 
 
 def _list_attached_sites(topology: Topology, transports: Collection[str]) -> frozenset[str]:

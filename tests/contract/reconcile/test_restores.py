@@ -162,6 +162,33 @@ def test_an_ended_cluster_returns_until_its_lease_ends(machines: Machines) -> No
     assert restored.view("old").state is ClusterState.RELEASED
 
 
+def test_a_pool_that_is_extended_again_removes_unknown_clusters(machines: Machines) -> None:
+    machines.back_up()
+    machines.world.put_pool("brno", "100-149")
+    machines.world.put("new", spec("brno-h1", vlan=145))
+    machines.settle()
+    restored, switch = machines.restore(), machines.world.switches[SWITCH]
+    machines.settle()
+    assert (machines.carries("brno-h1"), switch.ports["p1"]) == ([], {145})
+    restored.put_pool("brno", "100-149")
+    machines.settle()
+    assert switch.ports["p1"] == set()
+
+
+def test_a_pool_keeps_its_vlans_until_the_devices_are_read(machines: Machines) -> None:
+    """Without VLAN 139 in the pool, SBF would not remove cluster ``new`` from the switch."""
+    machines.back_up()
+    machines.world.put("new", spec("brno-h1", vlan=139))
+    machines.settle()
+    restored, switch = machines.restore(), machines.world.switches[SWITCH]
+    with pytest.raises(Conflict, match=r"lacks VLAN 139, which brno-sw1 may still carry.*restored.*: wait until"):
+        restored.put_pool("brno", "100-138")
+    restored.put_pool("brno", "100-149")
+    machines.settle()
+    assert switch.ports["p1"] == set()
+    restored.put_pool("brno", "100-138")
+
+
 def test_a_returned_cluster_waits_until_its_vlan_is_unused(reused: Machines) -> None:
     """Host brno-h2 still carries VLAN 100 for ``new``. So brno-h1 and the switch do not set up ``old`` yet."""
     restored, switch = reused.restore(), reused.world.switches[SWITCH]
