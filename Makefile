@@ -28,7 +28,7 @@ test-quick: setup ## run the fast tests that start no lab (less than a minute)
 
 TIMES = 20
 test-stateful: setup ## run the random sequences of tests/stateful TIMES=20 times as often as `make test`
-	@VIRTCLOUD_SEQUENCES=$(TIMES) $(PYTEST) -n auto tests/stateful
+	@VIRTCLOUD_SEQUENCES=$(TIMES) $(PYTEST) -n auto --timeout $$((300 * $(TIMES))) tests/stateful
 
 test-durations: setup ## run every test and record the duration of each file; later runs start with the longest
 	@$(PYTEST) -n auto --record-durations
