@@ -18,7 +18,7 @@ from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.service_tables import AuditRow
 from sbf_service.store.tables import IS_RECONCILED, Base, ElementRow, TopologyRow
 from sbf_service.store.unit_of_work import Unit
-from virtcloud.model.cluster import WANTED_STATES
+from virtcloud.model.cluster import WANTED_STATES, ClusterState
 from virtcloud.model.edge import DEVICE_KINDS
 from virtcloud.model.errors import BadInput
 from virtcloud.model.values import format_utc
@@ -51,7 +51,7 @@ def record_restore(unit: Unit, header: BackupHeader, rows: Mapping[str, int], gr
     """Change a restored database so that SBF can use it safely, and record the restore in the audit log.
 
     Increase revisions, fencing tokens and versions, reset all confirmations, and extend the leases that end before
-    ``grace`` has passed. ``rows`` is for the report.
+    ``grace`` has passed. Active clusters become degraded. ``rows`` is for the report.
 
     Raise BadInput if the highest revision would exceed :data:`MAX_NUMBER` after this restore and one further restore.
     """
@@ -60,7 +60,10 @@ def record_restore(unit: Unit, header: BackupHeader, rows: Mapping[str, int], gr
         raise BadInput(
             f"the revisions of elements ({highest}) permit no further restore: start with an empty database instead"
         )
-    elements = _reset_elements(unit, header.taken_at)
+    trouble = f"not read since the database was restored from a backup of {format_utc(header.taken_at)}"
+    elements = _reset_elements(unit, trouble)
+    degraded = {"state": ClusterState.DEGRADED, "reason": f"being restored: its elements were {trouble}"}
+    unit.session.execute(update(ClusterRow).where(ClusterRow.state == ClusterState.ACTIVE).values(degraded))
     extended = _extend_leases(unit, unit.now + grace)
     unit.session.execute(update(ClusterRow).values(version=ClusterRow.version + REVISION_STEP))
     unit.session.execute(update(TopologyRow).values(version=TopologyRow.version + REVISION_STEP))
@@ -69,7 +72,7 @@ def record_restore(unit: Unit, header: BackupHeader, rows: Mapping[str, int], gr
     return RestoreReport(header.taken_at, rows, elements, extended)
 
 
-def _reset_elements(unit: Unit, taken_at: datetime) -> int:
+def _reset_elements(unit: Unit, trouble: str) -> int:
     """Reset all confirmations, and record a pending save of each device. Return the number of unchecked elements."""
     revision, fence = ElementRow.wanted_revision + REVISION_STEP, ElementRow.fence + REVISION_STEP
     unit.session.execute(
@@ -83,7 +86,6 @@ def _reset_elements(unit: Unit, taken_at: datetime) -> int:
             checked_at=None,
         )
     )
-    trouble = f"not read since the database was restored from a backup of {format_utc(taken_at)}"
     unchecked = update(ElementRow).where(IS_RECONCILED)
     names = unit.session.scalars(
         unchecked.values(unchecked=true(), trouble=trouble, troubles=None).returning(ElementRow.name)

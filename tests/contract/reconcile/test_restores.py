@@ -85,6 +85,16 @@ def test_a_cluster_of_the_backup_stays_active_and_unchanged(machines: Machines) 
     assert (switch.ports, len(switch.applied)) == (before, applied)
 
 
+def test_no_cluster_is_active_before_its_elements_are_read(machines: Machines) -> None:
+    machines.world.put("demo", spec("brno-h1"))
+    machines.back_up()
+    view = machines.restore().view("demo")
+    assert (view.state, (view.reason or "").partition(" of ")[0]) == (
+        ClusterState.DEGRADED,
+        "being restored: its elements were not read since the database was restored from a backup",
+    )
+
+
 def test_a_cluster_after_the_backup_is_removed_everywhere(machines: Machines) -> None:
     machines.back_up()
     machines.world.put("new", spec("brno-h1"))
