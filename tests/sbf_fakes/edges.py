@@ -30,6 +30,8 @@ class FakeEdge:
     shut: bool = False
     """Whether the edge's ports are shut down."""
     breaks: bool = False
+    checks_services: bool = False
+    """Whether a reading fails if a service of SBF contains a VLAN outside the pool, as with real drivers."""
     hangs: Event | None = None
     calls: list[str] = field(default_factory=list)
     applied: list[EdgeDifference] = field(default_factory=list)
@@ -64,8 +66,11 @@ class FakeEdgeDriver:
         self.edge.answer("read")
         if self.edge.unsafe:
             raise Unsafe(f"edge {self.edge.name}: expected circuits, got an unreadable answer")
-        managed_circuits = (circuit for circuit in self.edge.circuits if circuit.vlan in managed.vlans)
-        circuits = sort_circuits({circuit for circuit in managed_circuits if _is_managed(circuit, managed)})
+        circuits = sort_circuits({circuit for circuit in self.edge.circuits if _is_managed(circuit, managed)})
+        unmanaged = {circuit.vlan for circuit in circuits} - managed.vlans
+        if unmanaged and self.edge.checks_services:
+            raise Unsafe(f"edge {self.edge.name}: expected only managed VLANs in a managed service, found {unmanaged}")
+        circuits = tuple(circuit for circuit in circuits if circuit.vlan not in unmanaged)
         parts = sorted((part for part in self.edge.parts if _is_managed(part, managed)), key=lambda part: part.service)
         return EdgeObserved(circuits=circuits, parts=tuple(parts), down=circuits if self.edge.shut else ())
 

@@ -14,7 +14,7 @@ from sbf_service.store.database import make_engine
 from sbf_service.store.restore import restore_backup
 from sbf_service.store.restored_state import RestoreReport
 from sbf_service.store.unit_of_work import Clock, read_database_clock
-from virtcloud.model.wanted import UNCHECKED_NETWORK
+from virtcloud.model.wanted import UNCHECKED_NETWORK, HostWanted, WantedDocument
 
 HOUR = timedelta(hours=1)
 
@@ -60,17 +60,28 @@ class CarryingHosts:
 
     def reconcile(self, world: World, host: str) -> None:
         """Apply a host's wanted document, and confirm it. Report the clusters that were not set up or not removed."""
+        document = self.fetch(world, host)
+        self.apply(host, document.wanted)
+        self.confirm(world, host, document)
+
+    def fetch(self, world: World, host: str) -> WantedDocument:
         with world.store.read() as unit:
-            document = elements.make_wanted_document(unit, host)
-        wanted = {(segment.id, int(segment.vlan)): segment for segment in document.wanted.segments}
+            return elements.make_wanted_document(unit, host)
+
+    def apply(self, host: str, wanted: HostWanted) -> None:
+        segments = {(segment.id, int(segment.vlan)): segment for segment in wanted.segments}
         before, stuck = self.carried.get(host, set()), self.stuck.get(host, set())
-        remaining = {one for one in before - wanted.keys() if one[0] in stuck}
-        held = {one for one, segment in wanted.items() if UNCHECKED_NETWORK in segment.requires} - before
-        self.carried[host] = (wanted.keys() - held) | remaining
-        incomplete = {cluster: "held" for cluster, _ in held}
+        remaining = {one for one in before - segments.keys() if one[0] in stuck}
+        held = {one for one, segment in segments.items() if UNCHECKED_NETWORK in segment.requires} - before
+        self.carried[host] = (segments.keys() - held) | remaining
+
+    def confirm(self, world: World, host: str, document: WantedDocument) -> None:
+        wanted = {(segment.id, int(segment.vlan)) for segment in document.wanted.segments}
+        carried = self.carried.get(host, set())
+        incomplete = {cluster: "held" for cluster, _ in wanted - carried}
         with world.store.change(who=host) as unit:
             errors = error_reports.describe_excluded_clusters(
-                unit, host, incomplete, {one[0]: "busy" for one in remaining}
+                unit, host, incomplete, {cluster: "busy" for cluster, _ in carried - wanted}
             )
             drain = world.service.settings.timing.drain
             confirmations.confirm_revision(unit, host, document.revision, drain, errors=errors)
