@@ -26,7 +26,7 @@ from sbf_service.store.quotas import put_quota
 from sbf_service.store.retention import prune
 from sbf_service.store.unchecked_elements import declare_element_clean
 from virtcloud.model.access import QuotaLimits
-from virtcloud.model.cluster import WANTED_STATES, ClusterSpec
+from virtcloud.model.cluster import ENDED_STATES, ClusterSpec
 from virtcloud.model.values import ClusterKey, Name, UserName, VlanId
 from virtcloud.model.views import ClusterView
 from virtcloud.model.vlans import VlanSet
@@ -101,7 +101,7 @@ class PoolMachine(PoolInvariants):
     def join_once(self, key: str, wanted: ClusterSpec, joins: str) -> None:
         guests = tuple(one.model_copy(update={"name": f"{key}-{one.name}"}) for one in wanted.guests)
         changes = {"guests": guests, "joins": ClusterKey(joins), "vlan": None}
-        running = {view.key: view for view in self.views() if view.state in WANTED_STATES}
+        running = {view.key: view for view in self.views() if view.state not in ENDED_STATES}
         put = self.world.put(key, wanted.model_copy(update=changes))
         if put.created:
             network = running[running[ClusterKey(joins)].network or ClusterKey(joins)]
