@@ -59,7 +59,7 @@ def install(  # noqa: PLR0913 - click passes each option by its name
 
     Settings that are not given remain unchanged on the server. Idempotent: after an interruption, repeat the command.
 
-    Example: virtcloud pbs install --sbf https://sbf.example.org --token-file /etc/virtcloud/pbs.token --dry-run
+    Example: virtcloud pbs install --sbf https://sbf.example.org:8800 --token-file /etc/virtcloud/pbs.token --dry-run
     """
     options = {"sbf": sbf, "token_file": token_file and str(token_file), "ca_file": ca_file and str(ca_file)}
     file_settings = _read_settings_file(settings) if settings is not None else {}

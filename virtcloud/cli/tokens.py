@@ -29,7 +29,7 @@ TOKEN_COLUMNS = ("id", "name", "role", "sites", "created", "by", "last used", "v
 def login(context: click.Context, token_input: TextIO | None) -> None:
     """Check your token with SBF, and store the token for later commands. Only you can read the token's file.
 
-    Example: virtcloud --url https://sbf.example.org login
+    Example: virtcloud --url https://sbf.example.org:8800 login
     """
     token = (token_input.read() if token_input else _prompt_for_token()).strip()
     if not token:

@@ -34,6 +34,26 @@ def test_how_to_pages_call_no_sbf_without_tls() -> None:
     assert [page.name for page in pages if plain.search(page.read_text())] == []
 
 
+def test_the_pages_and_the_help_call_sbf_at_the_port_of_the_installation_pages() -> None:
+    installation = (ROOT / "docs" / "how-to" / "install-on-your-machines.md").read_text()
+    ports = set(re.findall(r'^listen = ".*:([0-9]+)"$', installation, re.MULTILINE))
+    pages = [*(ROOT / "docs" / "how-to").rglob("*.md"), ROOT / "docs" / "reference" / "commands.md"]
+    called = {
+        port for page in pages for port in re.findall(r"https://sbf\.example\.org(?::([0-9]+))?", page.read_text())
+    }
+    assert called == ports == {"8800"}
+
+
+@pytest.mark.parametrize("name", ["install-the-hooks", "torque", "when-something-fails"])
+def test_pages_of_batch_systems_name_the_certificate_of_sbf(name: str) -> None:
+    """The installation page creates a certificate that no machine trusts by itself."""
+    page = (ROOT / "docs" / "how-to" / f"{name}.md").read_text()
+    blocks = re.findall(r"(?:^(?: {4}.*)?\n)+|^```.*?^```", page, re.MULTILINE | re.DOTALL)
+    calls = [block for block in blocks if "https://sbf.example.org" in block]
+    assert calls
+    assert [block for block in calls if "/etc/virtcloud/authority.crt" not in block] == []
+
+
 def test_each_scrape_job_of_sbf_uses_tls_and_a_token() -> None:
     page = (ROOT / "docs" / "how-to" / "watch-it.md").read_text()
     blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
