@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,15 @@ def test_pages_of_batch_systems_name_the_certificate_of_sbf(name: str) -> None:
     calls = [block for block in blocks if "https://sbf.example.org" in block]
     assert calls
     assert [block for block in calls if "/etc/virtcloud/authority.crt" not in block] == []
+
+
+def test_the_page_of_postgresql_connects_like_the_role_of_ansible() -> None:
+    page = (ROOT / "docs" / "how-to" / "run-on-postgresql.md").read_text()
+    (settings,) = [tomllib.loads(block) for block in re.findall(r"```toml\n(.*?)```", page, re.DOTALL)]
+    defaults = yaml.safe_load((ROOT / "ansible" / "roles" / "sbf" / "defaults" / "main.yml").read_text())
+    address, role = (text.partition("?")[2] for text in (settings["database"], defaults["sbf_database"]))
+    assert re.findall(r"(\w+)=", address) == re.findall(r"(\w+)=", role.partition("'")[0])
+    assert settings["relay"].keys() == {"address"}
 
 
 def test_each_scrape_job_of_sbf_uses_tls_and_a_token() -> None:
