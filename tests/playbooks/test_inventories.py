@@ -5,11 +5,17 @@ Ansible runs in check mode, so the playbooks do not change the machine that runs
 
 import os
 import subprocess
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from ansible_machines import PLAYBOOK, ROOT, ansible_environment
+
+from virtcloud.model.document import parse_yaml
+from virtcloud.model.topology import Topology
 
 LOCAL = {"ansible_connection": "local", "ansible_python_interpreter": "/usr/bin/python3"}
 EXAMPLES = sorted((ROOT / "ansible/inventories").glob("*.yml"))
@@ -53,6 +59,26 @@ def test_example_inventories_are_accepted(example: Path, tmp_path: Path) -> None
     assert "Ansible cannot log in to " in output, output
 
 
+@pytest.mark.parametrize("example", EXAMPLES, ids=[file.stem for file in EXAMPLES])
+def test_the_topology_of_an_example_inventory_matches_its_machines(example: Path) -> None:
+    inventory = yaml.safe_load(example.read_text())
+    given = {**inventory["sbf"].get("vars", {}), **next(iter(inventory["sbf"]["hosts"].values()))}
+    file = ROOT / "ansible" / given["sbf_topology"]
+    topology = parse_yaml(file.read_text(), file.name).read(Topology)
+    credentials = tomllib.loads(given["sbf_settings"])["credentials"]
+    assert given["sbf_pools"].keys() == {site.name for site in topology.sites}
+    assert set(list_machines(inventory["guest_hosts"])) == {host.name for site in topology.sites for host in site.hosts}
+    assert set(list_machines(inventory["gateways"])) == {row.name for site in topology.sites for row in site.gateways}
+    assert credentials.keys() == {switch.credential for site in topology.sites for switch in site.switches}
+
+
+def list_machines(group: dict[str, Any]) -> Iterator[str]:
+    """Yield the names in the topology of a group's machines."""
+    yield from (name.partition(".")[0] for name in group.get("hosts", {}))
+    for child in group.get("children", {}).values():
+        yield from list_machines(child)
+
+
 @pytest.mark.parametrize(
     ("inventory", "message"),
     [
@@ -79,6 +105,10 @@ def test_example_inventories_are_accepted(example: Path, tmp_path: Path) -> None
             {"sbf": machines("a", program_archive="/nowhere.tar")},
             "/nowhere.tar does not exist on the machine that runs Ansible. Write it with: make wheels",
         ),
+        (
+            {"sbf": machines("a", sbf_topology="sites/none.yaml")},
+            "sbf_topology names a file that does not exist on the machine that runs Ansible: sites/none.yaml. Write",
+        ),
     ],
     ids=[
         "empty",
@@ -89,6 +119,7 @@ def test_example_inventories_are_accepted(example: Path, tmp_path: Path) -> None
         "certificates",
         "no alert rules",
         "no archive",
+        "no topology",
     ],
 )
 def test_a_wrong_inventory_is_refused(inventory: dict[str, object], message: str, tmp_path: Path) -> None:
