@@ -1,11 +1,13 @@
 """Tests of the wheels, installed into empty environments as on a machine without a network."""
 
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 from package_builds import ROOT
@@ -13,6 +15,7 @@ from package_builds import ROOT
 from virtcloud import __version__
 
 pytestmark = pytest.mark.timeout(900)  # the first test may build all wheels
+NEWER = "98.7.6"
 START_S = 300.0  # the first start compiles all modules; on a busy machine this took more than a minute
 
 
@@ -78,6 +81,37 @@ def test_an_agents_environment_has_no_library_of_sbf(wheels: Path, tmp_path: Pat
         [programs / "virtcloud", "doctor", "--host", "--config", settings], capture_output=True, text=True, check=False
     )
     assert (checked.returncode, checked.stderr) == (1, "")
+
+
+def test_the_commands_of_the_page_upgrade_an_installation(wheels: Path, tmp_path: Path) -> None:
+    """The folder with the wheels of the former version still exists."""
+    programs = install(wheels, tmp_path / "env", "virtcloud")
+    (tmp_path / "wheels").symlink_to(wheels)
+    run("tar", "-C", write_newer_wheels(wheels, tmp_path / "newer"), "-hcf", tmp_path / "virtcloud-wheels.tar", ".")
+    page = (ROOT / "docs/how-to/upgrade.md").read_text().partition("### With pip")[2]
+    lines = re.findall(r"^    (.*(?:tar -C wheels|pip install).*)$", page, re.MULTILINE)
+    pip = f"{sys.executable} -m pip --python {programs}/python install --disable-pip-version-check"
+    script = "\n".join(("set -e", *lines)).replace("/opt/virtcloud/bin/pip install", pip).replace("[sbf]", "")
+    run("env", f"HOME={tmp_path}", "sh", "-c", script)
+    assert len(lines) == 2
+    assert run(programs / "virtcloud", "--version").split()[-1] == NEWER
+
+
+def write_newer_wheels(wheels: Path, folder: Path) -> Path:
+    """Write the wheels to a folder, with a higher version of virtcloud. Return the folder."""
+    folder.mkdir()
+    for wheel in wheels.glob("*.whl"):
+        if not wheel.name.startswith("virtcloud"):
+            (folder / wheel.name).symlink_to(wheel)
+    (wheel,) = wheels.glob("virtcloud-*.whl")
+    newer = folder / wheel.name.replace(__version__, NEWER)
+    with ZipFile(wheel) as former, ZipFile(newer, "w") as written:
+        for name in former.namelist():
+            content = former.read(name)
+            if ".dist-info/" in name or name == "virtcloud/__init__.py":
+                content = content.replace(__version__.encode(), NEWER.encode())
+            written.writestr(name.replace(__version__, NEWER), content)
+    return folder
 
 
 def test_the_extra_lab_installs_the_lab(wheels: Path, tmp_path: Path) -> None:
