@@ -174,6 +174,10 @@ class DeviceReading(ABC):
         self.check_ownership()
 
     @abstractmethod
+    def adds_only(self, wanted: Any) -> bool:  # noqa: ANN401 - a type of the device's kind
+        """Return whether the wanted state ``wanted`` contains everything that the difference adds."""
+
+    @abstractmethod
     def check_scope(self, scope: Any = None) -> None:  # noqa: ANN401 - a type of the device's kind
         """Raise Unsafe if the difference changes anything outside ``scope``. The default is the scope of the task."""
 

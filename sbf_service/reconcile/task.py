@@ -120,6 +120,13 @@ class SwitchTaskReading(DeviceReading):
         """The wanted VLAN IDs that are in other use on the switch."""
         return find_blocked_vlans(self.task.wanted, self.observed)
 
+    def adds_only(self, wanted: SwitchWanted) -> bool:
+        """Return whether ``wanted`` contains every VLAN that the difference adds to a port, with or without a tag."""
+        untagged, ports = set(self.difference.access), self.difference.add.keys()
+        return untagged & ports == set(wanted.access) & ports and all(
+            vlans <= wanted.ports.get(port, VlanSet()) for port, vlans in self.difference.add.items()
+        )
+
     def check_scope(self, scope: SwitchScope | None = None) -> None:
         """Raise Unsafe if the difference changes anything outside ``scope``. The default is the scope of the task."""
         read_back.check_switch_scope(self.task.name, scope or self.task.scope, self.difference)
@@ -206,6 +213,10 @@ class EdgeTaskReading(DeviceReading):
     def blocked(self) -> VlanSet:
         """The wanted VLAN IDs that are in other use on the edge."""
         return find_blocked_circuits(self.task.wanted, self.observed)
+
+    def adds_only(self, wanted: EdgeWanted) -> bool:
+        """Return whether ``wanted`` contains every circuit that the difference adds."""
+        return set(self.difference.add) <= set(wanted.circuits)
 
     def check_scope(self, scope: EdgeScope | None = None) -> None:
         """Raise Unsafe if the difference changes anything outside ``scope``. The default is the scope of the task."""

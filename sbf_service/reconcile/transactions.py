@@ -15,6 +15,7 @@ from sbf_service.reconcile.task import read_task
 from sbf_service.settings import ServiceTiming
 from sbf_service.store.confirmations import ElementClusterErrors, confirm_revision, reset_confirmation
 from sbf_service.store.current_topology import read_topology
+from sbf_service.store.elements import read_wanted_revision
 from sbf_service.store.error_reports import record_error
 from sbf_service.store.leases import acquire_lease, holds_lease, release_lease, renew_lease
 from sbf_service.store.network_scopes import find_confirmation_scope, find_element_scope
@@ -66,8 +67,8 @@ class WorkerTransactions(Protocol):
 
         The difference consists of the changes that turn the observed state into the wanted state. ``why`` is the reason
         of these changes, for the audit log. If the difference changes anything outside the device's current scope
-        (`SwitchScope` or `EdgeScope`), or if the topology now describes another device with this name, return False and
-        record nothing. If the device has ``drifted``, reset its confirmed revision, even if the difference is empty.
+        (`SwitchScope` or `EdgeScope`) or adds something that is no longer wanted, or if the topology now describes
+        another device with this name, return False and record nothing. If the device has ``drifted``, reset its confirmed revision, even if the difference is empty.
         For example, if somebody shut down a port, the device has drifted, but the difference is empty, because SBF does
         not enable this port. Raise LeaseLostError if another worker has acquired the lease. Raise NotFound if the
         device was removed from the topology.
@@ -120,14 +121,15 @@ class StoreWorkerTransactions:
         """Record a change and its pending save, and renew the lease, in one transaction.
 
         Return False if the difference is outside the current scope, which may be smaller than the task's scope. Also
-        return False if the topology now describes another device.
+        return False if the difference adds something that is no longer wanted, or if the topology now describes another
+        device.
         """
         task, difference = reading.task, reading.difference
 
         def record(unit: Unit) -> bool:
             if not renew_lease(unit, task.name, task.fence, self.timing.lease):
                 raise LeaseLostError(task.name)
-            if _is_replaced(unit, task):
+            if _is_replaced(unit, task) or _is_outdated(unit, reading):
                 return False
             try:
                 reading.check_scope(task.read_scope(unit, task.device, task.site, task.wanted))
@@ -218,6 +220,19 @@ class StoreWorkerTransactions:
         return record_error(
             unit, row.name, report.message, self.timing.drain, reachable=report.reachable, clusters=clusters
         )
+
+
+def _is_outdated(unit: Unit, reading: DeviceReading) -> bool:
+    """Return whether the device's difference adds something that is no longer wanted.
+
+    A change of the topology takes effect at once, without a confirmation of the device. A port that carried a cluster
+    in the former topology can be a port of another transport in the new topology.
+    """
+    task = reading.task
+    is_current = require_element(unit, task.name).wanted_revision == task.revision
+    if is_current or not reading.difference.added_vlan_ids:
+        return False
+    return not reading.adds_only(read_wanted_revision(unit, task.name).wanted)
 
 
 def _is_replaced(unit: Unit, task: ReconcileTask) -> bool:

@@ -154,8 +154,9 @@ class Worker:
     def _announce(self, reading: DeviceReading, *, drifted: bool) -> bool:
         """Record the difference and a pending save before the device receives the change.
 
-        If the device has ``drifted``, also reset its confirmed revision. Record nothing and return False if the
-        difference is outside the managed scope, which an administrator may have reduced since the task was read.
+        If the device has ``drifted``, also reset its confirmed revision. Record nothing and return False if an
+        administrator has since changed the managed scope or the topology, and the difference is no longer allowed or
+        wanted.
         """
         task = reading.task
         why = f"the device changed after revision {task.confirmed}" if drifted else _describe_reason(reading)

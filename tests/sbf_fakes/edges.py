@@ -36,6 +36,7 @@ class FakeEdge:
     calls: list[str] = field(default_factory=list)
     applied: list[EdgeDifference] = field(default_factory=list)
     backbones: list[Backbone] = field(default_factory=list)
+    before_read: Callable[[], None] = lambda: None
     before_apply: Callable[[], None] = lambda: None
 
     def carried(self) -> list[tuple[str, int, int]]:
@@ -64,6 +65,7 @@ class FakeEdgeDriver:
 
     def read(self, managed: EdgeScope) -> EdgeObserved:
         self.edge.answer("read")
+        self.edge.before_read()
         if self.edge.unsafe:
             raise Unsafe(f"edge {self.edge.name}: expected circuits, got an unreadable answer")
         circuits = sort_circuits({circuit for circuit in self.edge.circuits if _is_managed(circuit, managed)})

@@ -37,6 +37,7 @@ class FakeSwitch:
     applied: list[SwitchDifference] = field(default_factory=list)
     sessions: int = 0
     ended_session: bool = False
+    before_read: Callable[[], None] = lambda: None
     before_apply: Callable[[], None] = lambda: None
     before_save: Callable[[], None] = lambda: None
 
@@ -76,6 +77,7 @@ class FakeDriver:
 
     def read(self, managed: SwitchScope) -> SwitchObserved:
         self.switch.answer("read")
+        self.switch.before_read()
         self.switch.ended_session = False
         if self.switch.unsafe:
             raise Unsafe(f"switch {self.switch.name}: expected ranges, got an unreadable answer")

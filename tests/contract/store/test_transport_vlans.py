@@ -10,6 +10,7 @@ from sbf_fakes.world import BACKBONE, EVPN, FOUR, World, four_sites, spec
 from sqlalchemy import event, update
 
 from sbf_service.domain.network_conflicts import QUARANTINE_REMEDY
+from sbf_service.reconcile.worker import ReconcileOutcome
 from sbf_service.store.allocation import allocate_longest_unused, read_site_pools
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.observed_state import record_pending_save
@@ -346,6 +347,21 @@ def test_a_switch_with_unsaved_changes_gets_no_further_transport(world: World) -
     )
     world.settle()
     world.put_topology(with_second_transport(d="uplink=new second=core"))
+
+
+def test_a_port_that_joins_a_transport_during_a_reading_gets_no_vlan(world: World) -> None:
+    """The worker read its task before the change of the topology, when the port was the port of the cluster's host."""
+    world.furnish(topology=with_second_transport())
+    world.settle()
+    put_at(world, "x", "a")
+    moved = with_second_transport().model_dump(mode="json")
+    next(link for link in moved["links"] if link["b"] == "a-sw1:p1")["b"] = "a-sw1:second"
+    moved["sites"][0]["attachments"].append({"port": "a-sw1:p1", "transport": "new"})
+    world.switches["a-sw1"].before_read = lambda: world.put_topology(Topology.model_validate(moved))
+    assert world.converge("a-sw1") is ReconcileOutcome.OVERTAKEN
+    assert world.switches["a-sw1"].carried() == {}
+    assert world.converge("a-sw1") is ReconcileOutcome.CONFIRMED
+    assert world.switches["a-sw1"].carried() == {"second": "100"}
 
 
 def test_a_new_latency_of_an_attachment_is_no_change_of_its_transport(four: World) -> None:
