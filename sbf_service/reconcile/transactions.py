@@ -66,12 +66,12 @@ class WorkerTransactions(Protocol):
         """Record ``reading.difference`` and a pending save, before the device is changed. Renew the lease.
 
         The difference consists of the changes that turn the observed state into the wanted state. ``why`` is the reason
-        of these changes, for the audit log. If the difference changes anything outside the device's current scope
-        (`SwitchScope` or `EdgeScope`) or adds something that is no longer wanted, or if the topology now describes
-        another device with this name, return False and record nothing. If the device has ``drifted``, reset its confirmed revision, even if the difference is empty.
-        For example, if somebody shut down a port, the device has drifted, but the difference is empty, because SBF does
-        not enable this port. Raise LeaseLostError if another worker has acquired the lease. Raise NotFound if the
-        device was removed from the topology.
+        of these changes, for the audit log. Return False and record nothing in three cases: the difference changes
+        anything outside the device's current scope (`SwitchScope` or `EdgeScope`), the difference adds something that
+        is no longer wanted, or the topology now describes another device with this name. If the device has ``drifted``,
+        reset its confirmed revision, even if the difference is empty. For example, if somebody shut down a port, the
+        device has drifted, but the difference is empty, because SBF does not enable this port. Raise LeaseLostError if
+        another worker has acquired the lease. Raise NotFound if the device was removed from the topology.
         """
 
     def confirm(self, reading: DeviceReading, *, changed: bool) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import NamedTuple
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import select
 
 from sbf_service.domain.network_conflicts import QUARANTINE_REMEDY, join_remedies
 from sbf_service.domain.paths import LiveCluster, find_cluster_ports, list_role_keys
@@ -15,38 +15,20 @@ from sbf_service.domain.topology_change import TopologyChange, list_broken_paths
 from sbf_service.store.cluster_queries import UNSETTLED, find_clusters, find_unsettled_clusters
 from sbf_service.store.cluster_statuses import read_placements
 from sbf_service.store.cluster_tables import ClusterRow
-from sbf_service.store.columns import NAME_TYPE, equals_any, split_ids
 from sbf_service.store.live_clusters import read_networks, read_service_ids
-from sbf_service.store.observed_state import parse_observed_circuits, parse_observed_ports
+from sbf_service.store.observed_state import parse_observed_circuits
 from sbf_service.store.tables import ElementRow
+from sbf_service.store.topology_ports import list_lost_ports, list_reattached_ports
 from sbf_service.store.unit_of_work import Unit
-from sbf_service.store.vlan_tables import ClaimRow
-from virtcloud.model.cluster import WANTED_STATES
 from virtcloud.model.element import Gateway
 from virtcloud.model.errors import Conflict
 from virtcloud.model.topology import Topology
-from virtcloud.model.topology_document import Attachment, Site
 from virtcloud.model.transport import Transport
-from virtcloud.model.values import Name, PortRef
+from virtcloud.model.values import Name
 from virtcloud.model.views import PlacementProgress
-from virtcloud.model.vlans import VlanSet
 
 SHOWN_LOSSES = 20
 """The maximum number of losses that an error message lists."""
-_TRANSPORT = bindparam("transport", type_=NAME_TYPE)
-_AT_SITE = ClaimRow.site == bindparam("site", type_=NAME_TYPE)
-_READ_USERS = (
-    select(ClusterRow)
-    .join(ClaimRow, ClaimRow.cluster_id == ClusterRow.id)
-    .where(_AT_SITE, ClaimRow.transport == _TRANSPORT)
-    .order_by(ClusterRow.key)
-)
-_READ_ENDING = _READ_USERS.where(~equals_any(ClusterRow.state, WANTED_STATES))
-_READ_OTHER_VLANS = select(ClaimRow.vlan).where(_AT_SITE, ClaimRow.transport.is_distinct_from(_TRANSPORT))
-"""The VLAN IDs of a site's networks on other transports, and of networks without a transport."""
-_READ_ELEMENTS = (
-    select(ElementRow).where(ElementRow.name.in_(bindparam("names", expanding=True))).order_by(ElementRow.name)
-)
 
 
 def list_transport_losses(unit: Unit, former: Topology, topology: Topology) -> Iterator[str]:
@@ -114,78 +96,6 @@ def list_detached_clusters(topology: Topology, live: Iterable[LiveCluster]) -> I
                 yield f"cluster {cluster.key} needs {site.name} on transport {cluster.transport}: end the cluster first"
 
 
-def list_reattached_ports(unit: Unit, former: Topology, topology: Topology, sites: Iterable[Name]) -> Iterator[str]:
-    """Yield an error for each port that would pass the VLAN of a network to a transport that the network does not use.
-
-    SBF reserves the VLAN ID of a network only on the network's own transport (decision 96). A newly attached switch
-    port may carry the VLAN of a network in these cases:
-
-    - The port was attached to the network's transport.
-    - The VLAN was last observed on the port. The port can also have lost its attachment in an earlier topology.
-    - The switch has unsaved changes, so that the recorded observed state may lack VLANs.
-
-    Networks whose transport has no port at the site any more are considered only while they are ending:
-    :func:`list_detached_clusters` finds those of running clusters.
-    """
-    attached = [
-        (site, one)
-        for site in (topology.sites_by_name[name] for name in sorted(topology.sites_by_name.keys() & set(sites)))
-        for one in site.attachments
-        if one.transport not in _list_former_transports(former, site.name, one.port)
-        and not topology.transport(one.transport).on_edges
-    ]
-    rows = _read_elements(unit, {one.port.element for _, one in attached})
-    for site, one in attached:
-        users = list(_list_former_users(unit, former, site, one))
-        yield from users or _list_other_vlans(unit, rows.get(one.port.element), site.name, one)
-
-
-def _list_former_transports(former: Topology, site: Name, port: PortRef) -> list[Name]:
-    attachments = former.sites_by_name[site].attachments if site in former.sites_by_name else ()
-    return [one.transport for one in attachments if one.port == port]
-
-
-def _list_former_users(unit: Unit, former: Topology, site: Site, new: Attachment) -> Iterator[str]:
-    """Yield an error for each network on the former transport of a port."""
-    for transport in _list_former_transports(former, site.name, new.port):
-        if former.transport(transport).on_edges:
-            continue
-        is_kept = transport in {one.transport for one in site.attachments}
-        query = _READ_USERS if is_kept else _READ_ENDING
-        for row in unit.session.scalars(query, {"site": site.name, "transport": transport}):
-            remedy = QUARANTINE_REMEDY if row.quarantined else "wait until the cluster has ended"
-            if row.state in WANTED_STATES:
-                remedy = "first remove the port's attachment, and attach the port when the switch has removed the VLAN"
-            yield (
-                f"cluster {row.key} ({row.state}) may still use transport {transport} at site {site.name}, and port "
-                f"{new.port} would become a port of transport {new.transport}: {remedy}"
-            )
-
-
-def _list_other_vlans(unit: Unit, switch: ElementRow | None, site: Name, new: Attachment) -> Iterator[str]:
-    """Yield an error if a newly attached port may carry the VLAN of a network that does not use the transport.
-
-    ``switch`` is the row of the port's switch, or None for a new switch.
-    """
-    ports = {} if switch is None else parse_observed_ports(switch) or {}
-    seen, is_unsaved = ports.get(new.port.port, VlanSet()), switch is not None and switch.unsaved_since is not None
-    if not seen and not is_unsaved:
-        return
-    others = VlanSet(unit.connection.scalars(_READ_OTHER_VLANS, {"site": site, "transport": new.transport}))
-    networks = f"networks that do not use transport {new.transport}"
-    if found := seen & others:
-        yield (
-            f"VLAN {found} of {networks} was last observed on port {new.port}, which would become a port of this "
-            "transport: remove the port's former use, and attach the port when the switch has removed the VLAN"
-        )
-    elif is_unsaved and others:
-        yield (
-            f"switch {new.port.element} has unsaved changes, so port {new.port}, which would become a port of "
-            f"transport {new.transport}, may carry VLANs of {networks}: attach the port when the switch has saved the "
-            "changes"
-        )
-
-
 def loses_nothing(change: TopologyChange, cluster: LiveCluster) -> bool:
     """Return whether a cluster with paths in both topologies keeps its sites, its transport and its ports.
 
@@ -248,10 +158,7 @@ def _list_losses(unit: Unit, change: TopologyChange, live: Iterable[LiveCluster]
         remedy = QUARANTINE_REMEDY if row.quarantined else _describe_remedy(change.former.gateways.get(element))
         user = f"cluster {row.key} ({row.state})"
         yield f"{user} needs {element}, which would vanish or change its kind or site: {remedy}"
-    if change.lost_ports:
-        for port, use in _list_port_uses(unit, change, live):
-            if port in change.lost_ports:
-                yield f"{use} port {port}, which would vanish: end the cluster first"
+    yield from list_lost_ports(unit, change, live)
 
 
 def _describe_remedy(gateway: Gateway | None) -> str:
@@ -277,21 +184,3 @@ def _list_users(unit: Unit, elements: Collection[Name]) -> Iterator[tuple[Name, 
         for part in parts.get(row.id, ()):
             if part.element in elements and part.progress is not PlacementProgress.REMOVED:
                 yield part.element, row
-
-
-def _list_port_uses(unit: Unit, change: TopologyChange, live: Iterable[LiveCluster]) -> Iterator[tuple[PortRef, str]]:
-    """Yield each port in use, and a text about its use. In a message, the port follows this text."""
-    for cluster in live:
-        for port in sorted(find_cluster_ports(change.former, cluster)):
-            yield port, f"cluster {cluster.key} needs"
-    for row in _read_elements(unit, {port.element for port in change.lost_ports}).values():
-        for name, vlans in (parse_observed_ports(row) or {}).items():
-            if vlans:
-                yield PortRef(f"{row.name}:{name}"), f"VLAN {vlans} was last observed on"
-        for circuit in parse_observed_circuits(row) or ():
-            yield PortRef(f"{row.name}:{circuit.port}"), f"VLAN {circuit.vlan} was last observed on"
-
-
-def _read_elements(unit: Unit, names: Iterable[Name]) -> dict[str, ElementRow]:
-    groups = split_ids(sorted(names))
-    return {row.name: row for group in groups for row in unit.session.scalars(_READ_ELEMENTS, {"names": group})}

@@ -1,0 +1,159 @@
+"""The checks of ports that a new topology removes, or attaches to another transport.
+
+A port may carry VLANs of clusters that do not need the port any more, until its switch or edge has confirmed the
+removal. SBF knows these VLANs from the last observed state. The observed state may lack VLANs while the device has
+unsaved changes.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from sqlalchemy import bindparam, select
+
+from sbf_service.domain.network_conflicts import QUARANTINE_REMEDY
+from sbf_service.domain.paths import LiveCluster, find_cluster_ports
+from sbf_service.domain.topology_change import TopologyChange
+from sbf_service.store.cluster_tables import ClusterRow
+from sbf_service.store.columns import NAME_TYPE, equals_any, split_ids
+from sbf_service.store.observed_state import parse_observed_circuits, parse_observed_ports
+from sbf_service.store.tables import ElementRow
+from sbf_service.store.topology_elements import is_other_device
+from sbf_service.store.unit_of_work import Unit
+from sbf_service.store.vlan_tables import ClaimRow
+from virtcloud.model.cluster import WANTED_STATES
+from virtcloud.model.topology import Topology
+from virtcloud.model.topology_document import Attachment, Site
+from virtcloud.model.values import Name, PortRef
+from virtcloud.model.vlans import VlanSet
+
+_TRANSPORT = bindparam("transport", type_=NAME_TYPE)
+_AT_SITE = ClaimRow.site == bindparam("site", type_=NAME_TYPE)
+_READ_USERS = (
+    select(ClusterRow)
+    .join(ClaimRow, ClaimRow.cluster_id == ClusterRow.id)
+    .where(_AT_SITE, ClaimRow.transport == _TRANSPORT)
+    .order_by(ClusterRow.key)
+)
+_READ_ENDING = _READ_USERS.where(~equals_any(ClusterRow.state, WANTED_STATES))
+_READ_OTHER_VLANS = select(ClaimRow.vlan).where(_AT_SITE, ClaimRow.transport.is_distinct_from(_TRANSPORT))
+"""The VLAN IDs of a site's networks on other transports, and of networks without a transport."""
+_READ_CLAIM = select(ClaimRow.vlan).where(_AT_SITE).limit(1)
+_READ_ELEMENTS = (
+    select(ElementRow).where(ElementRow.name.in_(bindparam("names", expanding=True))).order_by(ElementRow.name)
+)
+
+
+def list_reattached_ports(unit: Unit, former: Topology, topology: Topology, sites: Iterable[Name]) -> Iterator[str]:
+    """Yield an error for each port that would pass the VLAN of a network to a transport that the network does not use.
+
+    SBF reserves the VLAN ID of a network only on the network's own transport (decision 96). A newly attached switch
+    port may carry the VLAN of a network in these cases:
+
+    - The port was attached to the network's transport.
+    - The VLAN was last observed on the port. The port can also have lost its attachment in an earlier topology.
+    - The switch has unsaved changes, so that the recorded observed state may lack VLANs.
+
+    Networks whose transport has no port at the site any more are considered only while they are ending:
+    :func:`list_detached_clusters` finds those of running clusters.
+    """
+    attached = [
+        (site, one)
+        for site in (topology.sites_by_name[name] for name in sorted(topology.sites_by_name.keys() & set(sites)))
+        for one in site.attachments
+        if one.transport not in _list_former_transports(former, site.name, one.port)
+        and not topology.transport(one.transport).on_edges
+    ]
+    rows = _read_elements(unit, {one.port.element for _, one in attached})
+    for site, one in attached:
+        users = list(_list_former_users(unit, former, site, one))
+        yield from users or _list_other_vlans(unit, rows.get(one.port.element), site.name, one)
+
+
+def _list_former_transports(former: Topology, site: Name, port: PortRef) -> list[Name]:
+    attachments = former.sites_by_name[site].attachments if site in former.sites_by_name else ()
+    return [one.transport for one in attachments if one.port == port]
+
+
+def _list_former_users(unit: Unit, former: Topology, site: Site, new: Attachment) -> Iterator[str]:
+    """Yield an error for each network on the former transport of a port."""
+    for transport in _list_former_transports(former, site.name, new.port):
+        if former.transport(transport).on_edges:
+            continue
+        is_kept = transport in {one.transport for one in site.attachments}
+        query = _READ_USERS if is_kept else _READ_ENDING
+        for row in unit.session.scalars(query, {"site": site.name, "transport": transport}):
+            remedy = QUARANTINE_REMEDY if row.quarantined else "wait until the cluster has ended"
+            if row.state in WANTED_STATES:
+                remedy = "first remove the port's attachment, and attach the port when the switch has removed the VLAN"
+            yield (
+                f"cluster {row.key} ({row.state}) may still use transport {transport} at site {site.name}, and port "
+                f"{new.port} would become a port of transport {new.transport}: {remedy}"
+            )
+
+
+def _list_other_vlans(unit: Unit, switch: ElementRow | None, site: Name, new: Attachment) -> Iterator[str]:
+    """Yield an error if a newly attached port may carry the VLAN of a network that does not use the transport.
+
+    ``switch`` is the row of the port's switch, or None for a new switch.
+    """
+    ports = {} if switch is None else parse_observed_ports(switch) or {}
+    seen, is_unsaved = ports.get(new.port.port, VlanSet()), switch is not None and switch.unsaved_since is not None
+    if not seen and not is_unsaved:
+        return
+    others = VlanSet(unit.connection.scalars(_READ_OTHER_VLANS, {"site": site, "transport": new.transport}))
+    networks = f"networks that do not use transport {new.transport}"
+    if found := seen & others:
+        yield (
+            f"VLAN {found} of {networks} was last observed on port {new.port}, which would become a port of this "
+            "transport: remove the port's former use, and attach the port when the switch has removed the VLAN"
+        )
+    elif is_unsaved and others:
+        yield (
+            f"switch {new.port.element} has unsaved changes, so port {new.port}, which would become a port of "
+            f"transport {new.transport}, may carry VLANs of {networks}: attach the port when the switch has saved the "
+            "changes"
+        )
+
+
+def list_lost_ports(unit: Unit, change: TopologyChange, live: Iterable[LiveCluster]) -> Iterator[str]:
+    """Yield an error for each port that the new topology lacks and that a cluster uses or may still use."""
+    if not change.lost_ports:
+        return
+    rows = _read_elements(unit, {port.element for port in change.lost_ports})
+    for port, use in _list_port_uses(change, live, rows.values()):
+        if port in change.lost_ports:
+            yield f"{use} port {port}, which would vanish: end the cluster first"
+    for port in sorted(change.lost_ports):
+        row = rows[port.element]
+        if _is_unsaved(unit, change, row):
+            yield (
+                f"{row.kind} {row.name} has unsaved changes, so port {port}, which would vanish, may carry VLANs of "
+                f"clusters: remove the port when the {row.kind} has saved the changes"
+            )
+
+
+def _is_unsaved(unit: Unit, change: TopologyChange, row: ElementRow) -> bool:
+    """Return whether the recorded observed state of a device may lack VLANs of clusters."""
+    name = Name(row.name)
+    if row.unsaved_since is None or is_other_device(change.former.elements[name], change.topology.elements[name]):
+        return False
+    return unit.connection.execute(_READ_CLAIM, {"site": row.site}).first() is not None
+
+
+def _list_port_uses(
+    change: TopologyChange, live: Iterable[LiveCluster], rows: Iterable[ElementRow]
+) -> Iterator[tuple[PortRef, str]]:
+    """Yield each port in use, and a text about its use. In a message, the port follows this text."""
+    for cluster in live:
+        for port in sorted(find_cluster_ports(change.former, cluster)):
+            yield port, f"cluster {cluster.key} needs"
+    for row in rows:
+        for name, vlans in (parse_observed_ports(row) or {}).items():
+            if vlans:
+                yield PortRef(f"{row.name}:{name}"), f"VLAN {vlans} was last observed on"
+        for circuit in parse_observed_circuits(row) or ():
+            yield PortRef(f"{row.name}:{circuit.port}"), f"VLAN {circuit.vlan} was last observed on"
+
+
+def _read_elements(unit: Unit, names: Iterable[Name]) -> dict[str, ElementRow]:
+    groups = split_ids(sorted(names))
+    return {row.name: row for group in groups for row in unit.session.scalars(_READ_ELEMENTS, {"names": group})}
