@@ -29,6 +29,7 @@ from sbf_service.store.topology_documents import (
 from sbf_service.store.topology_elements import ElementChanges, prepare_elements, update_elements, update_sites
 from sbf_service.store.topology_losses import check_nothing_lost, loses_nothing
 from sbf_service.store.topology_placements import update_placements
+from sbf_service.store.topology_ports import check_access_links_kept
 from sbf_service.store.unchecked_elements import releasing_networks
 from sbf_service.store.unit_of_work import TOPOLOGY_TOPIC, Store, Unit, record_audit
 from virtcloud.model.changes import PathChange
@@ -155,6 +156,7 @@ def _apply_change(unit: Unit, prepared: PreparedChange) -> int:
     live = _read_clusters_at(unit, change, prepared.reading).clusters
     check_nothing_lost(unit, change, [one for one in live if prepared.unharmed.get(one.id) is not one])
     check_access_ports_kept(unit, change)
+    check_access_links_kept(unit, change)
     with releasing_networks(unit):
         version = _store_change(unit, prepared)
     update_placements(unit, prepared.effects, live)

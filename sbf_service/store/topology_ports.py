@@ -1,4 +1,4 @@
-"""The checks of ports that a new topology removes, or attaches to another transport.
+"""The checks of ports that a new topology removes, attaches to another transport, or gives another access link.
 
 A port may carry VLANs of clusters that do not need the port any more, until its switch or edge has confirmed the
 removal. SBF knows these VLANs from the last observed state. The observed state may lack VLANs while the device has
@@ -14,12 +14,16 @@ from sbf_service.domain.paths import LiveCluster, find_cluster_ports
 from sbf_service.domain.topology_change import TopologyChange
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.columns import NAME_TYPE, equals_any, split_ids
+from sbf_service.store.networks import read_clusters_on
 from sbf_service.store.observed_state import parse_observed_circuits, parse_observed_ports
+from sbf_service.store.pools import read_cluster_keys
 from sbf_service.store.tables import ElementRow
 from sbf_service.store.topology_elements import is_other_device
 from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.vlan_tables import ClaimRow
 from virtcloud.model.cluster import WANTED_STATES
+from virtcloud.model.element import Switch
+from virtcloud.model.errors import Conflict, NotFound
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Attachment, Site
 from virtcloud.model.values import Name, PortRef
@@ -129,6 +133,62 @@ def list_lost_ports(unit: Unit, change: TopologyChange, live: Iterable[LiveClust
                 f"{row.kind} {row.name} has unsaved changes, so port {port}, which would vanish, may carry VLANs of "
                 f"clusters: remove the port when the {row.kind} has saved the changes"
             )
+
+
+def check_access_links_kept(unit: Unit, change: TopologyChange) -> None:
+    """Raise Conflict if the link of an access port changes while the port may still carry a cluster's VLAN.
+
+    The link becomes or was an access link. Without this check, guests of another cluster at the new end of the link
+    could receive the frames of this VLAN, until SBF has configured the switch.
+    """
+    changed = [port for port in sorted(_list_access_ports(change)) if _has_other_link(change, port)]
+    rows = _read_elements(unit, {port.element for port in changed})
+    users = read_clusters_on(unit, rows.keys()) if changed else []
+    faults = [fault for port in changed for fault in _list_link_faults(unit, change, port, rows[port.element], users)]
+    if faults:
+        raise Conflict("\n".join(faults))
+
+
+def _list_access_ports(change: TopologyChange) -> set[PortRef]:
+    """Return the access ports of the switches that are in both topologies and that the change concerns."""
+    ports = change.former.access_ports | change.topology.access_ports
+    before, after = change.former.elements, change.topology.elements
+    switches = {
+        name
+        for name in change.common_elements
+        if isinstance(after[name], Switch) and not is_other_device(before[name], after[name])
+    }
+    return {port for port in ports if port.element in switches and port.port in after[port.element].ports}
+
+
+def _has_other_link(change: TopologyChange, port: PortRef) -> bool:
+    before, after = ((one.peers.get(port), port in one.access_ports) for one in (change.former, change.topology))
+    return before != after
+
+
+def _list_link_faults(
+    unit: Unit, change: TopologyChange, port: PortRef, row: ElementRow, users: Iterable[LiveCluster]
+) -> Iterator[str]:
+    site, keys = Name(row.site), read_cluster_keys(unit, row.site)
+    stay = {one.vlans[site] for one in users if not one.quarantined and _uses(change.topology, one, port)}
+    seen = (parse_observed_ports(row) or {}).get(port.port, VlanSet()) & keys.keys()
+    for vlan in seen - stay:
+        yield (
+            f"VLAN {vlan} of cluster {keys[vlan]} was last observed on port {port}, whose access link would change: "
+            "end the cluster, and change the link when the switch has removed the VLAN"
+        )
+    if not seen and port in change.former.peers and _is_unsaved(unit, change, row):
+        yield (
+            f"switch {row.name} has unsaved changes, so port {port}, whose access link would change, may carry VLANs "
+            "of clusters: change the link when the switch has saved the changes"
+        )
+
+
+def _uses(topology: Topology, cluster: LiveCluster, port: PortRef) -> bool:
+    try:
+        return port in find_cluster_ports(topology, cluster)
+    except (Conflict, NotFound):
+        return False
 
 
 def _is_unsaved(unit: Unit, change: TopologyChange, row: ElementRow) -> bool:

@@ -17,7 +17,6 @@ from sbf_service.store.allocation import find_excluded_vlans
 from sbf_service.store.cluster_records import ClusterReading, read_cluster_records
 from sbf_service.store.current_topology import read_topology, read_topology_version
 from sbf_service.store.live_clusters import read_live_clusters
-from sbf_service.store.observed_state import record_pending_save
 from sbf_service.store.topology import FormerTopology, change_topology, put_topology
 from sbf_service.store.topology_cache import TopologyCache
 from sbf_service.store.topology_elements import ElementChanges, prepare_elements
@@ -250,23 +249,3 @@ def test_a_member_leaves_a_switch_that_its_network_needs(world: World) -> None:
     assert left.progress is PlacementProgress.REMOVED
     assert world.view("member").state is world.view("network").state is ClusterState.ACTIVE
     assert world.switches["brno-sw1"].carried() == {"p1": "100", "p2": "100"}
-
-
-def test_a_port_of_a_switch_with_unsaved_changes_cannot_vanish(world: World) -> None:
-    """The recorded observed state lacks a VLAN that a worker configured on the port before a cluster's path changed."""
-    former = world.topology()
-    document = former.model_dump(mode="json")
-    document["sites"][0]["switches"][0]["ports"].append("p9")
-    world.put_topology(Topology.model_validate(document))
-    world.put("demo", spec("brno-h1"))
-    with world.store.change() as unit:
-        record_pending_save(unit, "brno-sw1")
-    with pytest.raises(Conflict) as refused:
-        world.put_topology(former)
-    assert str(refused.value) == (
-        "switch brno-sw1 has unsaved changes, so port brno-sw1:p9, which would vanish, may carry VLANs of clusters: "
-        "remove the port when the switch has saved the changes"
-    )
-    world.settle()
-    world.put_topology(former)
-    assert world.topology() == former

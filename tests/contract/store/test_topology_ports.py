@@ -1,0 +1,90 @@
+"""Tests of ports that may still carry the VLAN of a cluster when the topology changes."""
+
+import pytest
+from sbf_fakes.world import World, spec, three_sites
+
+from sbf_service.drivers.contract import SwitchCapabilities
+from sbf_service.store.observed_state import record_pending_save
+from virtcloud.model.errors import Conflict
+from virtcloud.model.topology import Topology
+
+ACCESS = SwitchCapabilities(access=True)
+
+
+def with_links(**hosts: str) -> Topology:
+    """Return three sites, and a third host at Brno. ``hosts`` has the port of each host at Brno. Other hosts keep p4.
+
+    The links of Brno's hosts are access links.
+    """
+    document = three_sites().model_dump(mode="json")
+    document["sites"][0]["switches"][0]["ports"] += ["p3", "p4", "p5"]
+    document["sites"][0]["hosts"].append({"name": "brno-h3", "ports": ["eth0"]})
+    ports = {"h1": "p1", "h2": "p2", "h3": "p3"} | hosts
+    links = [{"a": f"brno-{host}:eth0", "b": f"brno-sw1:{port}", "access": True} for host, port in ports.items()]
+    document["links"] = [link for link in document["links"] if not link["a"].startswith("brno")] + links
+    return Topology.model_validate(document)
+
+
+def test_a_port_of_a_switch_with_unsaved_changes_cannot_vanish(world: World) -> None:
+    """The recorded observed state lacks a VLAN that a worker configured on the port before a cluster's path changed."""
+    former = world.topology()
+    document = former.model_dump(mode="json")
+    document["sites"][0]["switches"][0]["ports"].append("p9")
+    world.put_topology(Topology.model_validate(document))
+    world.put("demo", spec("brno-h1"))
+    with world.store.change() as unit:
+        record_pending_save(unit, "brno-sw1")
+    with pytest.raises(Conflict) as refused:
+        world.put_topology(former)
+    assert str(refused.value) == (
+        "switch brno-sw1 has unsaved changes, so port brno-sw1:p9, which would vanish, may carry VLANs of clusters: "
+        "remove the port when the switch has saved the changes"
+    )
+    world.settle()
+    world.put_topology(former)
+    assert world.topology() == former
+
+
+def test_the_link_of_an_access_port_stays_while_the_port_may_carry_a_vlan(world: World) -> None:
+    """Otherwise guests at the new end of the link could receive the frames of the VLAN."""
+    world.switches.facts = ACCESS
+    world.furnish(topology=with_links())
+    world.put("demo", spec("brno-h1"))
+    world.settle()
+    world.switches["brno-sw1"].cut_off = True
+    moved = with_links(h1="p4", h3="p1")
+    for _ in ("running", "ending"):
+        with pytest.raises(Conflict) as refused:
+            world.put_topology(moved)
+        assert str(refused.value) == (
+            "VLAN 100 of cluster demo was last observed on port brno-sw1:p1, whose access link would change: end the "
+            "cluster, and change the link when the switch has removed the VLAN"
+        )
+        world.delete("demo")
+        world.settle()
+    world.switches["brno-sw1"].cut_off = False
+    world.clock.advance(61)
+    world.settle()
+    world.put_topology(moved)
+
+
+def test_hosts_of_one_network_may_exchange_their_access_ports(world: World) -> None:
+    world.switches.facts = ACCESS
+    world.furnish(topology=with_links())
+    world.put("demo", spec("brno-h1", "brno-h2"))
+    world.settle()
+    world.put_topology(with_links(h1="p2", h2="p1"))
+
+
+def test_the_link_of_an_access_port_stays_while_changes_are_unsaved(world: World) -> None:
+    world.switches.facts = ACCESS
+    world.furnish(topology=with_links())
+    world.put("demo", spec("brno-h1"))
+    with world.store.change() as unit:
+        record_pending_save(unit, "brno-sw1")
+    with pytest.raises(Conflict) as refused:
+        world.put_topology(with_links(h3="p4"))
+    assert str(refused.value) == (
+        "switch brno-sw1 has unsaved changes, so port brno-sw1:p3, whose access link would change, may carry VLANs of "
+        "clusters: change the link when the switch has saved the changes"
+    )
