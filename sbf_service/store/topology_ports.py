@@ -170,7 +170,7 @@ def _list_link_faults(
     unit: Unit, change: TopologyChange, port: PortRef, row: ElementRow, users: Iterable[LiveCluster]
 ) -> Iterator[str]:
     site, keys = Name(row.site), read_cluster_keys(unit, row.site)
-    stay = {one.vlans[site] for one in users if not one.quarantined and _uses(change.topology, one, port)}
+    stay = {one.vlans.get(site) for one in users if not one.quarantined and _uses(change.topology, one, port)}
     seen = (parse_observed_ports(row) or {}).get(port.port, VlanSet()) & keys.keys()
     for vlan in seen - stay:
         yield (
