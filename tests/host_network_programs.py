@@ -49,7 +49,12 @@ def rule(weight: int = 1, **choices: Sequence[Any]) -> Callable[[T], T]:
 
 
 class OtherPrograms(HostNetworkChecks):
-    """The rules of other programs. The names of foreign links begin with ``other``, or are names of the agent."""
+    """The rules of other programs. The names of foreign links begin with ``other``, or are names of the agent.
+
+    ``count`` is the number of the last new name.
+    """
+
+    count: int
 
     @rule(index=INDEX)
     def a_link_of_the_agent_is_deleted(self, index: int) -> None:

@@ -143,7 +143,7 @@ def check_access_links_kept(unit: Unit, change: TopologyChange) -> None:
     """
     changed = [port for port in sorted(_list_access_ports(change)) if _has_other_link(change, port)]
     rows = _read_elements(unit, {port.element for port in changed})
-    users = read_clusters_on(unit, rows.keys()) if changed else []
+    users = read_clusters_on(unit, map(Name, rows)) if changed else []
     faults = [fault for port in changed for fault in _list_link_faults(unit, change, port, rows[port.element], users)]
     if faults:
         raise Conflict("\n".join(faults))
@@ -172,7 +172,7 @@ def _list_link_faults(
     site, keys = Name(row.site), read_cluster_keys(unit, row.site)
     stay = {one.vlans.get(site) for one in users if not one.quarantined and _uses(change.topology, one, port)}
     seen = (parse_observed_ports(row) or {}).get(port.port, VlanSet()) & keys.keys()
-    for vlan in seen - stay:
+    for vlan in sorted(seen.difference(stay)):
         yield (
             f"VLAN {vlan} of cluster {keys[vlan]} was last observed on port {port}, whose access link would change: "
             "end the cluster, and change the link when the switch has removed the VLAN"

@@ -9,6 +9,7 @@ import json
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -117,7 +118,7 @@ def test_no_topology_is_loaded_into_an_sbf_that_does_not_answer(tmp_path: Path) 
     assert not (tmp_path / "topology.yaml").exists()
 
 
-def refuse(folder: Path, **options: object) -> str:
+def refuse(folder: Path, **options: Any) -> str:
     """Run the tasks that load the topology, and return the refusal. Check that no topology was loaded."""
     done = load(folder, {"brno": "100-199", "praha": "200-299"}, **options)
     assert (done.returncode, (folder / "topology.yaml").exists()) == (2, False), done.stdout + done.stderr

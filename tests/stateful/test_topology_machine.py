@@ -1,6 +1,6 @@
 """Tests of changes of the topology, while clusters, faults, restarts and pauses go on, in any random sequence."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -235,7 +235,7 @@ class Machine:
     def find_devices(self, name: str) -> tuple[FakeSwitch, FakeEdge]:
         return self.world.switches[name], self.world.edges[name]
 
-    def read_database(self) -> dict[str, list[Any]]:
+    def read_database(self) -> dict[str, Sequence[Any]]:
         with self.world.store.read() as unit:
             names = inspect(unit.connection).get_table_names()
             return {name: unit.connection.exec_driver_sql(f"SELECT * FROM {name}").all() for name in names}  # noqa: S608
