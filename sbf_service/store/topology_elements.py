@@ -13,7 +13,7 @@ from sbf_service.store.ports import parse_removed_switch, release_removed_switch
 from sbf_service.store.revisions import expire_elements
 from sbf_service.store.tables import Base, ElementRow, SiteRow
 from sbf_service.store.unit_of_work import Unit
-from sbf_service.store.vlan_ownership import delete_foreign_vlans, replace_created_vlans
+from sbf_service.store.vlan_ownership import delete_foreign_vlans, keep_claimed_vlans, replace_created_vlans
 from virtcloud.model.element import Device, Element, Switch, kind_of
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
@@ -208,6 +208,7 @@ def _update_devices(
             update_described_ports(unit, element, former, is_other=is_other)
         if is_other:
             _release_records(unit, element.name)
+            keep_claimed_vlans(unit, unit.session.get_one(ElementRow, element.name))
 
 
 def _release_records(unit: Unit, name: str) -> None:

@@ -170,9 +170,10 @@ def _list_link_faults(
     unit: Unit, change: TopologyChange, port: PortRef, row: ElementRow, users: Iterable[LiveCluster]
 ) -> Iterator[str]:
     site, keys = Name(row.site), read_cluster_keys(unit, row.site)
-    stay = {one.vlans.get(site) for one in users if not one.quarantined and _uses(change.topology, one, port)}
+    staying = (one for one in users if not one.quarantined and _uses(change.topology, one, port))
+    stay = VlanSet(one.vlans[site] for one in staying if site in one.vlans)
     seen = (parse_observed_ports(row) or {}).get(port.port, VlanSet()) & keys.keys()
-    for vlan in sorted(seen.difference(stay)):
+    for vlan in seen - stay:
         yield (
             f"VLAN {vlan} of cluster {keys[vlan]} was last observed on port {port}, whose access link would change: "
             "end the cluster, and change the link when the switch has removed the VLAN"

@@ -60,6 +60,11 @@ def record_known_vlans(row: ElementRow, managed: VlanSet, foreign: Iterable[Fore
         row.known_vlans |= new
 
 
+def keep_claimed_vlans(unit: Unit, row: ElementRow) -> None:
+    """Keep only the known VLAN IDs that clusters of the site have claimed, because SBF has not read the new device."""
+    row.known_vlans &= VlanSet(unit.session.scalars(select(ClaimRow.vlan).where(ClaimRow.site == row.site)))
+
+
 def record_foreign_vlans(unit: Unit, row: ElementRow, was_read: VlanSet, found: Iterable[ForeignVlan]) -> None:
     """Replace the records of VLAN IDs in other use on an element by ``found``. Idempotent.
 

@@ -144,7 +144,10 @@ def clean(context: click.Context, /, name: str, *, reason: str, as_json: bool) -
     Example: virtcloud element clean brno-h3 --reason "brno-h3 was scrapped"
     """
     view = open_client(context).sbf.declare_element_clean(name, reason=reason)
-    done = f"SBF no longer waits for {name}, and deletes clusters there that its database does not contain"
+    done = (
+        f"SBF no longer waits for {name}; if {name} is a switch or an edge, SBF deletes VLANs and circuits there "
+        "that its database does not contain"
+    )
     printing.print_json(view) if as_json else click.echo(done)
 
 

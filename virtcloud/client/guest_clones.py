@@ -46,7 +46,10 @@ def start_after_clone(guest: GuestView, start: Callable[[], object], outcome: st
     ``outcome`` is the result of the clone, for the message of the error.
     """
     try:
-        start()
+        try:
+            start()
+        except Conflict:  # also raised if another call changed the same rows; an ending cluster refuses again
+            start()
     except (NotFound, Conflict, Gone):
         return  # the cluster is ending or has ended, and its guests are removed
     except (VirtcloudError, KeyboardInterrupt) as error:

@@ -1,5 +1,6 @@
 """Wanted and observed states of switches, and their differences."""
 
+import re
 from typing import Self
 
 from pydantic import Field, model_validator
@@ -61,7 +62,7 @@ class ForeignVlan(Document):
     @property
     def _hint(self) -> str:
         """The remedy for a VLAN with a name of SBF's VLANs, which this SBF did not create."""
-        if not (self.name or "").startswith("vc-"):
+        if not re.fullmatch(rf"vc-{self.vlan}(-\d+)?", self.name or ""):
             return ""
         return (
             " like a cluster's VLAN, but this SBF did not create it (restore the database if it was lost; if nobody "

@@ -2,10 +2,12 @@
 
 import pytest
 from sbf_fakes.http_calls import ask
-from sbf_fakes.world import World, spec
+from sbf_fakes.world import World, spec, three_sites
 
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.edge import Circuit
+from virtcloud.model.switch_state import ForeignVlan
+from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, PortName, VlanId
 
 SWITCH, EDGE = "brno-sw1", "brno-pe1"
@@ -15,6 +17,13 @@ REASON = {"reason": "the clusters of the former installation ended"}
 
 def circuit(vlan: int, service: int) -> Circuit:
     return Circuit(transport=Name("evpn"), port=PortName("ac"), vlan=VlanId(vlan), service=service)
+
+
+def with_address(address: str) -> Topology:
+    document = three_sites().model_dump(mode="json")
+    (switch,) = (one for site in document["sites"] for one in site["switches"] if one["name"] == SWITCH)
+    switch["address"] = address
+    return Topology.model_validate(document)
 
 
 def declare_clean(world: World, name: str) -> None:
@@ -107,3 +116,19 @@ def test_unknown_circuits_stay_on_the_edge(lost_circuit: World) -> None:
 def test_a_declared_edge_loses_the_unknown_circuits(lost_circuit: World) -> None:
     declare_clean(lost_circuit, EDGE)
     assert (lost_circuit.edges[EDGE].carried(), lost_circuit.element(EDGE).trouble) == ([], None)
+
+
+def test_unknown_vlans_stay_on_another_device_with_the_same_name(world: World) -> None:
+    world.switches[SWITCH].table = {1: "default"}
+    world.put("own", spec("brno-h1"))
+    world.settle()
+    world.switches[SWITCH].table = {1: "default", 100: "vc-100", 101: "vc-101"}
+    world.put_topology(with_address("192.0.2.99"))
+    world.settle()
+    assert world.switches[SWITCH].table == {1: "default", 100: "vc-100", 101: "vc-101"}
+    assert [(use.vlan, use.name) for use in world.site("brno").other_use] == [(101, "vc-101")]
+
+
+@pytest.mark.parametrize(("name", "hinted"), [("vc-150", True), ("vc-150-2", True), ("vc-200", False), ("vc-x", False)])
+def test_only_names_of_sbf_have_the_remedy(name: str, *, hinted: bool) -> None:
+    assert ("element clean" in ForeignVlan(vlan=VlanId(150), name=name).use) is hinted

@@ -33,7 +33,7 @@ FOLDER: Final = "images"
 CATALOGUE_IDENTITY: Final = re.compile(
     rf"/.*/{FOLDER}/({Sha256.pattern})/({ROOTFS}|disk\.[a-z0-9]+)(?: \d+){{2,3}}", re.DOTALL
 )
-IDENTITY: Final = re.compile(r"(/.*?) \d+((?: \d+){1,2})", re.DOTALL)
+DISK_IDENTITY: Final = re.compile(r"(/.*?) \d+((?: \d+){2})", re.DOTALL)
 """The parts are the path, and the numbers after the inode (`is_same_image`)."""
 
 
@@ -102,9 +102,9 @@ def is_same_image(former: str, present: str) -> bool:
     """Return whether two identities of an image's content denote the same content. Pure.
 
     An identity is the content's absolute path, its inode, and further numbers, each after a space. An image of the
-    catalogue has the same content in every state folder: the checksum in its path is sufficient. Another image has the
-    same content if all parts except the inode are equal. The inode is ignored, because a copy of the disk (``cp -a``)
-    changes the inode.
+    catalogue has the same content in every state folder: the checksum in its path is sufficient. Another disk file has
+    the same content if all parts except the inode are equal: a copy (``cp -a``) changes the inode. The identity of
+    another root file system has no size, so its inode must be equal, too.
     """
     return _list_fixed_parts(former) == _list_fixed_parts(present)
 
@@ -112,7 +112,7 @@ def is_same_image(former: str, present: str) -> bool:
 def _list_fixed_parts(identity: str) -> tuple[str, ...]:
     if found := CATALOGUE_IDENTITY.fullmatch(identity):
         return found.groups()
-    found = IDENTITY.fullmatch(identity)
+    found = DISK_IDENTITY.fullmatch(identity)
     return found.groups() if found else (identity,)
 
 
