@@ -231,7 +231,8 @@ class CheckedHost:
         """Return whether the cache has room for all images that guests need or have."""
         guests = [guest for segment in self.sbf.document.wanted.segments for guest in segment.guests]
         needed = {str(guest.image_source.sha256) for guest in guests if guest.image_source}
-        needed |= {path.read_text() for path in (self.state / "guests").glob("*/image.sha256")}
+        for path in (self.state / "guests").glob("*/image.sha256"):
+            needed.update(path.read_text().split())
         sizes = {str(self.server.source(name).sha256): len(data) for name, data in self.server.data.items()}
         root = self.server.source("root1").sha256
         return sum(UNPACKED_BYTES if name == root else sizes[name] for name in needed) <= CACHE_BYTES

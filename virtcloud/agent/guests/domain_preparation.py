@@ -18,6 +18,7 @@ from virtcloud.agent.guests.guest_files import GuestFiles
 from virtcloud.agent.guests.guest_roots import ContainerRoots, GuestRoot
 from virtcloud.agent.guests.id_ranges import FIRST_ID
 from virtcloud.agent.guests.image_cache import ImageCache
+from virtcloud.agent.guests.image_folder import end_former_uses
 from virtcloud.agent.guests.images import GuestImage, LxcImage, QemuImage, read_image
 from virtcloud.agent.guests.peer_files import render_peer_files
 from virtcloud.agent.guests.peer_folders import write_peer_files
@@ -70,6 +71,14 @@ class DomainPreparation:
         if self.cache is None:
             raise Refused(f"guest {guest.name}: this host has no cache for image {guest.image} of SBF's catalogue")
         return self.cache.require(guest.image, guest.image_source, self.settings.folders / name)
+
+    def end_former_uses(self, name: str, guest: GuestWanted) -> None:
+        """Let the cache evict the images of a guest's former domains, of which none runs.
+
+        Raise Refused if this cannot be recorded.
+        """
+        if guest.image_source is not None:
+            end_former_uses(guest.image_source, self.settings.folders / name)
 
     def prepare(
         self,

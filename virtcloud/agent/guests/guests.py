@@ -101,12 +101,15 @@ class LocalGuests:
         self._settings.admission.check(segment, guest, self._settings.images)
         image = self._preparation.find_image(name, guest)
         hypervisor = self._hypervisors.select(image, guest)
-        for existing in self._hypervisors.find_domains(name, hypervisor):
+        domains, is_complete = self._hypervisors.find_domains(name, hypervisor)
+        for existing in domains:
             _check_ownership(existing, segment)
             if existing.running and existing.owner and existing.owner.digest == wanted_digest:
                 set_mtu(hypervisor, name, segment)
                 return
             self.ensure_no_guests(segment.id, (guest.name,), (guest.name,))
+        if is_complete:
+            self._preparation.end_former_uses(name, guest)
         limits = choose_limits(guest, self._settings.pids) if isinstance(image, LxcImage) else None
         environment = self._preparation.prepare(segment, guest, image, hypervisor, limits)
         self._remove_console(name)
@@ -117,6 +120,8 @@ class LocalGuests:
         # guest's earlier output would be lost.
         self._add_consoles((hypervisor, domain) for domain in [hypervisor.find_domain(name)] if domain)
         set_mtu(hypervisor, name, segment)
+        if not is_complete:  # the start succeeded, so no former domain runs on another hypervisor (`find_domains`)
+            self._preparation.end_former_uses(name, guest)
 
     def find_end_cause(self, cluster: str, guest: str, within_s: float) -> EndCause:
         """Return why a guest ended by itself within the last ``within_s`` seconds.

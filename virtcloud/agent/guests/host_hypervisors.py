@@ -1,6 +1,6 @@
 """All hypervisors of this host: the list of all domains, and the choice of the hypervisor for an image."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from virtcloud.agent import log
@@ -62,21 +62,25 @@ class HostHypervisors:
                 unreachable.append(str(error))
         return domains, unreachable
 
-    def find_domains(self, name: str, target: HypervisorApi) -> Iterator[GuestDomain]:
-        """Yield the domains with this name on all hypervisors. Raise the error of ``target``.
+    def find_domains(self, name: str, target: HypervisorApi) -> tuple[list[GuestDomain], bool]:
+        """Return the domains with this name, and whether all hypervisors answered. Raise the error of ``target``.
 
         Skip other hypervisors that do not answer, or refuse the search. Nevertheless a guest cannot run twice: the
         kernel refuses a second interface with the name of the guest's bridge port.
         """
+        domains: list[GuestDomain] = []
+        is_complete = True
         for hypervisor in self._hypervisors.values():
             try:
                 domain = hypervisor.find_domain(name)
             except (Refused, Unreachable):
                 if hypervisor is target:
                     raise
+                is_complete = False
                 continue
             if domain:
-                yield domain
+                domains.append(domain)
+        return domains, is_complete
 
     def select(self, image: GuestImage, guest: GuestWanted) -> HypervisorApi:
         """Return the hypervisor of the kind that an image needs. Raise Refused if this host has none."""

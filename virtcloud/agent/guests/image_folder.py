@@ -8,7 +8,8 @@ path                            content
 ``.partial-<fetch>``            the part of an image's file that was fetched; the next attempt fetches the rest.
                                 ``<fetch>`` is the fetch's identity, 64 hexadecimal digits (`fetch_states`)
 ``.new-<fetch>``, ``.new-…``    an image that is being unpacked or removed
-``image.sha256``                in a guest's folder: the checksum of the image that the guest uses
+``image.sha256``                in a guest's folder: the checksum of the image that the guest uses. While a former
+                                domain of the guest may run, the file has a further line for each former image
 ==============================  ===================================================================================
 """
 
@@ -54,17 +55,19 @@ class ImageFolder:
         return QemuImage(kind="qemu", disk=path, disk_format=source.format)
 
     def record_use(self, source: ImageSource, guest_folder: Path) -> None:
-        """Record durably that a guest uses an image. The record ends when the guest's folder is removed.
+        """Record durably that a guest uses an image, in addition to the images that its former domains may use.
+
+        `end_former_uses` ends the former uses. The record ends when the guest's folder is removed.
 
         After a power failure, an image without a record could be evicted, although the guest's disk needs it. Raise
         Refused if the record cannot be written. If another program removed the file `SIZE`, only the time of the last
         use is not recorded: the guests can use the image all the same.
         """
-        record, checksum = guest_folder / CHECKSUM, source.sha256.encode()
+        record = guest_folder / CHECKSUM
         with refuse_os_errors(f"record the use of an image in {guest_folder}"):
             guest_folder.mkdir(parents=True, exist_ok=True)
-            if not record.exists() or record.read_bytes() != checksum:
-                write_durably(record, checksum)
+            if source.sha256 not in (former := _read_checksums(record)):
+                write_durably(record, "\n".join((source.sha256, *sorted(former))).encode())
             with suppress(FileNotFoundError):
                 os.utime(self.folder / source.sha256 / SIZE)
 
@@ -79,7 +82,7 @@ class ImageFolder:
         ``fetches`` are the identities of running fetches, each with the checksum of its image. A partial file that is
         named after an image's checksum, by an earlier version of the agent, is unused.
         """
-        used = {_read_checksum(path) for path in self.guests.glob(f"*/{CHECKSUM}")}
+        used = set[str]().union(*{_read_checksums(path) for path in self.guests.glob(f"*/{CHECKSUM}")})
         used |= {name for fetch, checksum in fetches for name in (self.partial_path(fetch).name, checksum)}
         unused = [path for path in self.list_entries() if path.name not in used]
         return sorted(unused, key=_last_use)
@@ -91,6 +94,17 @@ class ImageFolder:
     def new_folder(self, fetch: Sha256) -> Path:
         """Return the path of the folder in which the fetched image is prepared."""
         return self.folder / f"{NEW}{fetch}"
+
+
+def end_former_uses(source: ImageSource, guest_folder: Path) -> None:
+    """Record durably that a guest uses only the image of ``source``. Raise Refused if this cannot be recorded.
+
+    Call this function only if no former domain of the guest runs.
+    """
+    record = guest_folder / CHECKSUM
+    with refuse_os_errors(f"record the use of an image in {guest_folder}"):
+        if _read_checksums(record) != {source.sha256}:
+            write_durably(record, source.sha256.encode())
 
 
 def content_name(source: ImageSource) -> str:
@@ -131,11 +145,11 @@ def read_size(path: Path) -> int:
         return 0
 
 
-def _read_checksum(path: Path) -> str:
+def _read_checksums(path: Path) -> frozenset[str]:
     try:
-        return path.read_text(errors="replace")
+        return frozenset(filter(Sha256.matches, path.read_text(errors="replace").split()))
     except FileNotFoundError:
-        return ""
+        return frozenset()
 
 
 def _last_use(path: Path) -> float:
