@@ -77,10 +77,11 @@ class LocalGuests:
                 domain.owner.guest,
                 domain.owner.digest,
                 domain.running,
-                self._hash_peer_files(domain.name),
+                # A virtual machine that was a container before may still have its folder of peer files.
+                self._hash_peer_files(domain.name) if self._hypervisors.runs_containers(hypervisor) else None,
                 domain.owner.starts,
             )
-            for _, domain in domains
+            for hypervisor, domain in domains
             if domain.owner
         )
         return tuple(observed), tuple(unreachable)

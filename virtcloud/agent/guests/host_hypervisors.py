@@ -23,9 +23,13 @@ class HostHypervisors:
         self._hypervisors = hypervisors
         self._pause = pause
 
+    def runs_containers(self, hypervisor: HypervisorApi) -> bool:
+        """Return whether a hypervisor's guests are containers."""
+        return hypervisor is self._hypervisors.get(Kind.LXC)
+
     def needs_console_log(self, hypervisor: HypervisorApi) -> bool:
         """Return whether the agent must write the console logs of a hypervisor's guests: true for LXC and Xen."""
-        return hypervisor is self._hypervisors.get(Kind.LXC) or hypervisor.is_xen()
+        return self.runs_containers(hypervisor) or hypervisor.is_xen()
 
     def wait_for_end(self, leaving: list[tuple[HypervisorApi, str]], grace_s: float) -> None:
         """Wait until the domains in ``leaving`` have ended, or for ``grace_s`` seconds.

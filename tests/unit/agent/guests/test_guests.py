@@ -337,6 +337,17 @@ def test_changed_peer_files_are_observed_and_replaced(guests: LocalGuests, image
     assert compute_difference(HostWanted(segments=(segment,)), ObservedHost((), guests.read()[0]))[1:] == []
 
 
+def test_a_virtual_machine_that_was_a_container_has_no_peer_files(images: Path, hypervisor: FakeHypervisor) -> None:
+    settings = GuestSettings(images, images / "logs", "x86_64", stop_grace_s=0)
+    hypervisors = {Hypervisor.LXC: hypervisor, Hypervisor.QEMU: FakeHypervisor()}
+    guests = LocalGuests(hypervisors, settings, lambda _: None, FakeRoots(images / "logs"), groups=FakeGroups())
+    container = seeded_segment(seeded_guest())
+    guests.ensure_guest(container, container.guests[0])
+    machine = seeded_segment(seeded_guest(image="cloud"), peers=container.peers[:1])
+    guests.ensure_guest(machine, machine.guests[0])
+    assert compute_difference(HostWanted(segments=(machine,)), ObservedHost((), guests.read()[0]))[1:] == []
+
+
 def count_readings(kernel: FakeKernel, host: LocalHost, *steps: Step) -> int:
     host.read()
     readings: list[int] = []
