@@ -78,6 +78,8 @@ earlier version of the agent would ignore a key of the segment.
 """
 MAX_STARTS: Final = 16
 """Limit of guests that start at the same time on a host. A host with many processors has the same limit."""
+MAX_REASONS: Final = 3
+"""Limit of reasons in the text about a cluster's pending steps."""
 HELD_REASON: Final = (
     "SBF's database was restored from a backup: other clusters may still use the network's VLAN ID; SBF sets up the "
     "network after SBF has read all elements that may carry this VLAN ID (virtcloud element list)"
@@ -127,16 +129,19 @@ class StepOutcomes:
         StepPending is recorded in ``pending``. If several steps of a cluster fail with the same error, they get one
         common message.
         """
+        pending: dict[str, list[str]] = {}
         failed: dict[tuple[str, str], list[str]] = {}
         for step, error in outcomes:
             if isinstance(error, StepPending):
-                self.pending.setdefault(step.cluster, str(error))
+                pending.setdefault(step.cluster, []).append(str(error))
             elif error is not None:
                 failed.setdefault((step.cluster, str(error)), []).append(str(step))
                 if isinstance(error, Refused | Unsafe):
                     self.refused.add(step.cluster)
                 if isinstance(step, StartGuest):
                     self.unstarted.add(step.cluster)
+        for cluster, reasons in pending.items():
+            self.pending[cluster] = _join_reasons(reasons)
         for (cluster, text), steps in failed.items():
             earlier = f"{self.errors[cluster]}; " if cluster in self.errors else ""
             self.errors[cluster] = f"{earlier}could not {', '.join(steps)}: {text}"
@@ -256,6 +261,13 @@ def _omit_restarts(step: Step, starts: Container[tuple[str, str]]) -> Step | Non
     guests = tuple(guest for guest in step.guests if (step.cluster, guest) not in starts)
     files_stay = tuple(guest for guest in step.kept if guest in guests)
     return StopGuests(step.cluster, guests, files_stay) if guests else None
+
+
+def _join_reasons(reasons: Iterable[str]) -> str:
+    """Return up to `MAX_REASONS` reasons, and the number of further reasons. Of one fetch, use the last progress."""
+    different = list({reason.partition(":")[0]: reason for reason in reasons}.values())
+    omitted = len(different) - MAX_REASONS
+    return "; ".join(different[:MAX_REASONS]) + (f"; and {omitted} more" if omitted > 0 else "")
 
 
 def unsupported_segments(segments: Iterable[Segment]) -> ClusterErrors:

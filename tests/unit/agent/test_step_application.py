@@ -118,6 +118,25 @@ def test_a_refused_start_is_recorded_although_another_is_pending(make_segment: M
     assert (outcomes.refused, outcomes.pending) == ({"a"}, {"a": "fetching image disk: 40 %"})
 
 
+@pytest.mark.parametrize(
+    ("reasons", "text"),
+    [
+        (("fetching image a: 40 %", "fetching image b: 0 %"), "fetching image a: 40 %; fetching image b: 0 %"),
+        (("fetching image a: 40 %", "fetching image a: 41 %"), "fetching image a: 41 %"),
+        (("a", "b", "c", "d", "e"), "a; b; c; and 2 more"),
+    ],
+)
+def test_several_pending_fetches_of_a_cluster_are_named(
+    make_segment: Make, reasons: tuple[str, ...], text: str
+) -> None:
+    by_guest = {f"g{number}": reason for number, reason in enumerate(reasons)}
+
+    def start(name: str) -> None:
+        raise StepPending(by_guest[name])
+
+    assert apply(StartingHost(start), make_segment("a", 100, tuple(by_guest)), 2).pending == {"a": text}
+
+
 def test_progress_is_reported_after_each_start(make_segment: Make) -> None:
     progress: list[int] = []
     segment = make_segment("a", 100, ("g1", "g2", "g3"))
