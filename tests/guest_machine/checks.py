@@ -14,6 +14,7 @@ from guest_machine.interruptions import Interruptions, Turns
 from virtcloud.agent.difference import digest
 from virtcloud.agent.guests.domains import GuestDomain
 from virtcloud.agent.guests.guests import LocalGuests
+from virtcloud.agent.guests.image_folder import read_size
 from virtcloud.agent.network import names
 from virtcloud.model.element import Hypervisor
 from virtcloud.model.errors import Refused
@@ -234,8 +235,10 @@ class CheckedHost:
         for path in (self.state / "guests").glob("*/image.sha256"):
             needed.update(path.read_text().split())
         sizes = {str(self.server.source(name).sha256): len(data) for name, data in self.server.data.items()}
-        root = self.server.source("root1").sha256
-        return sum(UNPACKED_BYTES if name == root else sizes[name] for name in needed) <= CACHE_BYTES
+        root = str(self.server.source("root1").sha256)
+        sizes[root] = UNPACKED_BYTES
+        # If a program deleted the file `size`, the agent adds up the sizes of files and folders.
+        return sum(max(sizes[name], read_size(self.state / "images" / name)) for name in needed) <= CACHE_BYTES
 
     def check_empty(self) -> None:
         """Assert that nothing of ended clusters remains, except cached images."""
