@@ -206,7 +206,7 @@ def test_a_backup_of_an_older_version_is_migrated(small: Small) -> None:
     """The backup has the tables of migration 0039. Later migrations added tables, and the columns in ``removed``."""
     path = small.folder / "older.backup"
     removed = {
-        "elements": {"first_revision", "unchecked", "local_images"},
+        "elements": {"first_revision", "unchecked", "local_images", "known_vlans"},
         "placements": {"settled"},
         "outside_uses": {"names"},
         "audit": {"request_id"},
