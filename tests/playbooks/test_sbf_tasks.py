@@ -126,11 +126,12 @@ def refuse(folder: Path, **options: Any) -> str:
 
 
 def test_no_topology_is_loaded_beside_agents_of_a_former_sbf(folder: Path) -> None:
-    """SBF would delete the VLANs of the clusters that the former SBF created."""
+    """SBF would not know the clusters of the former SBF. One agent has already got a token of this SBF."""
+    call(folder, "token", "create", "brno-h2", "--role", "agent")
     (folder / "agent.token").touch()
-    output = refuse(folder, agents=["brno-h1"])
+    output = refuse(folder, agents=["brno-h1", "brno-h2.example.org"])
     assert (
-        "has no topology, but this is not the first installation: brno-h1 has an agent with a token that SBF" in output
+        "this is not the first installation: brno-h1 has an agent with a token that SBF did not create. With" in output
     )
     assert "restore a backup (sbf restore FILE)" in output
 
@@ -142,20 +143,31 @@ def test_no_topology_is_loaded_beside_another_database(folder: Path, name: str) 
     assert f"this is not the first installation: {folder}/data/{name} exists." in refuse(folder)
 
 
-def test_a_first_installation_needs_no_unreachable_machine(folder: Path) -> None:
+def test_locks_of_sbf_are_no_former_database(folder: Path) -> None:
+    (folder / "data").mkdir()
+    for name in ("sbf.db.lock", "sbf.db.retention.lock"):
+        (folder / "data" / name).touch()
+    done = load(folder, {"brno": "100-199"})
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("unreachable", [True, False], ids=["unreachable", "without Python"])
+def test_a_first_installation_needs_no_agent(folder: Path, unreachable: bool) -> None:
     (ssh := folder / "ssh").write_text("#!/bin/sh\nexit 255\n")  # ssh could not connect
     ssh.chmod(0o755)
-    unreachable = {**LOCAL, "ansible_connection": "ssh", "ansible_ssh_executable": str(ssh)}
-    done = load(folder, {"brno": "100-199"}, agents=["brno-h1"], agent=unreachable)
+    no_ssh = {"ansible_connection": "ssh", "ansible_ssh_executable": str(ssh)}
+    fault = no_ssh if unreachable else {"ansible_python_interpreter": "/nowhere/python3"}
+    done = load(folder, {"brno": "100-199"}, agents=["brno-h1"], agent={**LOCAL, **fault})
     assert done.returncode == 0, done.stdout + done.stderr
     assert read_pools(folder) == ["100-199", ""]
 
 
 def test_a_topology_is_loaded_for_agents_of_this_sbf(folder: Path) -> None:
-    """A run without ``sbf_topology`` created the tokens."""
+    """A run without ``sbf_topology`` created the tokens. The machine has another name than its element."""
     call(folder, "token", "create", "brno-h1", "--role", "agent")
     (folder / "agent.token").touch()
-    assert load(folder, {"brno": "100-199"}, agents=["brno-h1"]).returncode == 0
+    done = load(folder, {"brno": "100-199"}, agents=["node7"], agent={**LOCAL, "agent_element": "brno-h1"})
+    assert done.returncode == 0, done.stdout + done.stderr
     assert read_pools(folder) == ["100-199", ""]
 
 
