@@ -229,7 +229,7 @@ class ClusterSpec(Document):
     def _check_services(self) -> Self:
         if self.services and self.subnets == () and not any(guest.addresses for guest in self.guests):
             raise BadInput("expected a subnet for the addresses of services, got subnets: []", ("services",))
-        for name in self.services:
+        for name in sorted(set(self.services)):  # the spec can repeat a service any number of times
             if any(guest.name == name for guest in self.guests) or (
                 self.spread is not None and self.spread.has_guest(name)
             ):

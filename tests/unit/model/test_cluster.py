@@ -1,5 +1,7 @@
 """Tests of the spec of a cluster, and of the transitions of its lifecycle."""
 
+import time
+
 import pytest
 
 from virtcloud.model.cluster import (
@@ -113,6 +115,14 @@ def test_services_of_hosts_that_cannot_work_are_refused(keys: str, reason: str) 
     found = refusal(f"owner: alice\nhosts: [h1]\n{keys}\n")
     assert found.startswith("cluster.yaml:3: host_services")
     assert found.endswith(reason)
+
+
+def test_repeated_services_are_compared_with_guests_once() -> None:
+    guests = [{"name": f"g{number}", "host": "h1", "image": "busybox"} for number in range(200)]
+    document = {"owner": "alice", "guests": guests, "services": ["nfs"] * 200_000}
+    started = time.process_time()
+    ClusterSpec.model_validate({**document, "subnets": ["10.0.0.0/24"]})
+    assert time.process_time() - started < 1
 
 
 def test_a_spec_without_services_of_hosts_suits_an_older_sbf() -> None:
