@@ -1,4 +1,4 @@
-"""Tests of the tasks that check the database, and that load the topology and the pools.
+"""Tests of the tasks that check the database, load the topology and the pools, and create tokens.
 
 The tasks complete what an interrupted run of a playbook left, and load no topology beside the clusters of a former SBF.
 Ansible runs the tasks of a role on the machine that runs the tests, with other paths. It changes only an SBF of the
@@ -6,6 +6,8 @@ test, and files in the folder of the test.
 """
 
 import json
+import os
+import pwd
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -63,15 +65,18 @@ def load(
     topology = {"sbf_topology": str(folder / "source.yaml"), "sbf_pools": pools}
     database = {"sbf_database": f"sqlite:///{folder}/sbf.db", "sbf_first_installation": False}
     return run_tasks(
-        "topology.yml", folder, {**topology, **database, **options}, {name: dict(agent) for name in agents}
+        "sbf/tasks/topology.yml", folder, {**topology, **database, **options}, {name: dict(agent) for name in agents}
     )
 
 
 def run_tasks(
     name: str, folder: Path, variables: Mapping[str, object], agents: Mapping[str, object] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a file of tasks of the role ``sbf``. Files of settings are in ``folder``, and data in ``folder``/data."""
-    text = (ROLES / "sbf/tasks" / name).read_text()
+    """Run a file of tasks, named relative to the folder of roles.
+
+    Files of settings are in ``folder``, and data in ``folder``/data.
+    """
+    text = (ROLES / name).read_text()
     paths = {"/opt/virtcloud/bin/virtcloud": CLI, "/run/virtcloud": str(folder), "/etc/virtcloud": str(folder)}
     for path, replaced in {**paths, "paths: /var/lib/virtcloud": f"paths: {folder}/data"}.items():
         text = text.replace(path, replaced)
@@ -177,6 +182,19 @@ def test_an_administrator_can_declare_a_first_installation(folder: Path) -> None
     assert read_pools(folder) == ["100-199", ""]
 
 
+@pytest.mark.parametrize("first", [True, False], ids=["declared", "another run"])
+def test_a_first_installation_replaces_the_token_of_a_former_sbf(folder: Path, first: bool) -> None:
+    (file := folder / "agent.token").write_text("vc_former_secret\n")
+    owner = pwd.getpwuid(os.getuid()).pw_name
+    token = {"name": "brno-h1", "role": "agent", "file": str(file), "owner": owner}
+    variables = {"agent_token": token, "sbf_first_installation": first}
+    done = run_tasks("agent/tasks/token.yml", folder, variables)
+    assert done.returncode == 0, done.stdout + done.stderr
+    created = [token["id"] for token in json.loads(call(folder, "token", "list", "--role", "agent", "--json"))]
+    assert created == ([file.read_text().split("_")[1]] if first else [])
+    assert (file.read_text() == "vc_former_secret\n") is not first
+
+
 POSTGRESQL = "postgresql://sbf@db/sbf"
 
 
@@ -204,6 +222,6 @@ def test_settings_with_another_database_are_not_replaced(
 ) -> None:
     if former is not None:
         (tmp_path / "sbf.toml").write_text(f'listen = "[::]:8800"\n{former}\n[log]\n')
-    done = run_tasks("moved_database.yml", tmp_path, {"sbf_database": f"{new}\n"})
+    done = run_tasks("sbf/tasks/moved_database.yml", tmp_path, {"sbf_database": f"{new}\n"})
     output = " ".join(done.stdout.split())
     assert (done.returncode, refusal in output) == (2 if refusal else 0, True), output
