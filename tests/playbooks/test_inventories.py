@@ -107,7 +107,11 @@ def list_machines(group: dict[str, Any]) -> Iterator[str]:
         ),
         (
             {"sbf": machines("a", sbf_topology="sites/none.yaml")},
-            "sbf_topology names a file that does not exist on the machine that runs Ansible: sites/none.yaml. Write",
+            (
+                "sbf_topology names a file that does not exist on the machine that runs Ansible: sites/none.yaml. "
+                f"Write the file as docs/how-to/describe-your-site.md describes; a relative path begins at {ROOT}/ansible. "
+                "If SBF already has a topology and pools, you can remove sbf_topology from the inventory instead."
+            ),
         ),
     ],
     ids=[
@@ -125,6 +129,13 @@ def list_machines(group: dict[str, Any]) -> Iterator[str]:
 def test_a_wrong_inventory_is_refused(inventory: dict[str, object], message: str, tmp_path: Path) -> None:
     code, output = check(inventory, tmp_path)
     assert (code, message in output) == (2, True), output
+
+
+def test_a_topology_in_the_folder_of_the_role_is_found(tmp_path: Path) -> None:
+    """Ansible's module ``copy`` searches in the role, too."""
+    _, output = check({"sbf": machines("a", sbf_topology="virtcloud-sbf.service")}, tmp_path)
+    assert "names a file that does not exist" not in output
+    assert "Read the user ID" in output, output
 
 
 def test_missing_rights_are_explained(tmp_path: Path) -> None:
