@@ -109,8 +109,9 @@ def list_machines(group: dict[str, Any]) -> Iterator[str]:
             {"sbf": machines("a", sbf_topology="sites/none.yaml")},
             (
                 "sbf_topology names a file that does not exist on the machine that runs Ansible: sites/none.yaml. "
-                f"Write the file as docs/how-to/describe-your-site.md describes; a relative path begins at {ROOT}/ansible. "
-                "If SBF already has a topology and pools, you can remove sbf_topology from the inventory instead."
+                "Write the file as docs/how-to/describe-your-site.md describes; a relative path begins at "
+                f"{ROOT}/ansible. If SBF already has a topology and pools, you can remove sbf_topology from the "
+                "inventory instead."
             ),
         ),
     ],
