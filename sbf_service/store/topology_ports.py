@@ -29,6 +29,10 @@ from virtcloud.model.topology_document import Attachment, Site
 from virtcloud.model.values import Name, PortRef
 from virtcloud.model.vlans import VlanSet
 
+OR_REMOVE = (
+    ", or, if the device will never return, end the clusters on it, declare their VLAN IDs clean, and remove the "
+    "device from the topology in the same change"
+)
 _TRANSPORT = bindparam("transport", type_=NAME_TYPE)
 _AT_SITE = ClaimRow.site == bindparam("site", type_=NAME_TYPE)
 _READ_USERS = (
@@ -114,7 +118,7 @@ def _list_other_vlans(unit: Unit, switch: ElementRow | None, site: Name, new: At
         yield (
             f"switch {new.port.element} has unsaved changes, so port {new.port}, which would become a port of "
             f"transport {new.transport}, may carry VLANs of {networks}: attach the port when the switch has saved the "
-            "changes"
+            f"changes{OR_REMOVE}"
         )
 
 
@@ -131,7 +135,7 @@ def list_lost_ports(unit: Unit, change: TopologyChange, live: Iterable[LiveClust
         if _is_unsaved(unit, change, row):
             yield (
                 f"{row.kind} {row.name} has unsaved changes, so port {port}, which would vanish, may carry VLANs of "
-                f"clusters: remove the port when the {row.kind} has saved the changes"
+                f"clusters: remove the port when the {row.kind} has saved the changes{OR_REMOVE}"
             )
 
 
@@ -176,12 +180,12 @@ def _list_link_faults(
     for vlan in seen - stay:
         yield (
             f"VLAN {vlan} of cluster {keys[vlan]} was last observed on port {port}, whose access link would change: "
-            "end the cluster, and change the link when the switch has removed the VLAN"
+            f"end the cluster, and change the link when the switch has removed the VLAN{OR_REMOVE}"
         )
     if not seen and port in change.former.peers and _is_unsaved(unit, change, row):
         yield (
             f"switch {row.name} has unsaved changes, so port {port}, whose access link would change, may carry VLANs "
-            "of clusters: change the link when the switch has saved the changes"
+            f"of clusters: change the link when the switch has saved the changes{OR_REMOVE}"
         )
 
 

@@ -1,10 +1,12 @@
 """Tests of ports that may still carry the VLAN of a cluster when the topology changes."""
 
 import pytest
+from sbf_fakes.http_calls import ask
 from sbf_fakes.world import World, spec, three_sites
 
 from sbf_service.drivers.contract import SwitchCapabilities
 from sbf_service.store.observed_state import record_pending_save
+from sbf_service.store.topology_ports import OR_REMOVE
 from virtcloud.model.errors import Conflict
 from virtcloud.model.topology import Topology
 
@@ -38,7 +40,7 @@ def test_a_port_of_a_switch_with_unsaved_changes_cannot_vanish(world: World) -> 
         world.put_topology(former)
     assert str(refused.value) == (
         "switch brno-sw1 has unsaved changes, so port brno-sw1:p9, which would vanish, may carry VLANs of clusters: "
-        "remove the port when the switch has saved the changes"
+        f"remove the port when the switch has saved the changes{OR_REMOVE}"
     )
     world.settle()
     world.put_topology(former)
@@ -58,7 +60,7 @@ def test_the_link_of_an_access_port_stays_while_the_port_may_carry_a_vlan(world:
             world.put_topology(moved)
         assert str(refused.value) == (
             "VLAN 100 of cluster demo was last observed on port brno-sw1:p1, whose access link would change: end the "
-            "cluster, and change the link when the switch has removed the VLAN"
+            f"cluster, and change the link when the switch has removed the VLAN{OR_REMOVE}"
         )
         world.delete("demo")
         world.settle()
@@ -86,5 +88,28 @@ def test_the_link_of_an_access_port_stays_while_changes_are_unsaved(world: World
         world.put_topology(with_links(h3="p4"))
     assert str(refused.value) == (
         "switch brno-sw1 has unsaved changes, so port brno-sw1:p3, whose access link would change, may carry VLANs of "
-        "clusters: change the link when the switch has saved the changes"
+        f"clusters: change the link when the switch has saved the changes{OR_REMOVE}"
     )
+
+
+def test_a_dead_switch_with_unsaved_changes_is_removed_with_its_links(world: World) -> None:
+    """The clusters have ended, and their VLAN IDs were declared clean. The hosts move to another switch."""
+    world.switches.facts = ACCESS
+    world.furnish(topology=with_links())
+    world.put("demo", spec("brno-h1"))
+    world.settle()
+    with world.store.change() as unit:
+        record_pending_save(unit, "brno-sw1")
+    world.switches["brno-sw1"].cut_off = True
+    document = with_links().model_dump_json().replace("brno-sw1", "brno-sw2")
+    world.delete("demo")
+    world.settle()
+    world.clock.advance(61)
+    world.settle()
+    with pytest.raises(Conflict, match=r"cluster demo .* needs brno-sw1, which would vanish"):
+        world.put_topology(Topology.model_validate_json(document))
+    assert ask(world, "POST", "/v1/sites/brno/quarantine/100/clean", {"reason": "scrapped"}).status_code == 200
+    world.put_topology(Topology.model_validate_json(document))
+    world.put("next", spec("brno-h1"))
+    world.settle()
+    assert world.switches["brno-sw2"].carried() == {"p1": "101"}

@@ -14,6 +14,7 @@ from sbf_service.reconcile.worker import ReconcileOutcome
 from sbf_service.store.allocation import allocate_longest_unused, read_site_pools
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.observed_state import record_pending_save
+from sbf_service.store.topology_ports import OR_REMOVE
 from sbf_service.store.transport_vlans import (
     SHOWN_CLUSTERS,
     VlanCollision,
@@ -344,6 +345,7 @@ def test_a_switch_with_unsaved_changes_gets_no_further_transport(world: World) -
     assert str(refused.value) == (
         "switch d-sw1 has unsaved changes, so port d-sw1:uplink, which would become a port of transport new, may carry "
         "VLANs of networks that do not use transport new: attach the port when the switch has saved the changes"
+        f"{OR_REMOVE}"
     )
     world.settle()
     world.put_topology(with_second_transport(d="uplink=new second=core"))
