@@ -127,10 +127,12 @@ def list_lost_ports(unit: Unit, change: TopologyChange, live: Iterable[LiveClust
     if not change.lost_ports:
         return
     rows = _read_elements(unit, {port.element for port in change.lost_ports})
+    used = set()
     for port, use in _list_port_uses(change, live, rows.values()):
         if port in change.lost_ports:
+            used.add(port)
             yield f"{use} port {port}, which would vanish: end the cluster first"
-    for port in sorted(change.lost_ports):
+    for port in sorted(change.lost_ports - used):
         row = rows[port.element]
         if _is_unsaved(unit, change, row):
             yield (

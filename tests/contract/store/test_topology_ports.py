@@ -4,9 +4,10 @@ import pytest
 from sbf_fakes.http_calls import ask
 from sbf_fakes.world import World, spec, three_sites
 
+from sbf_service.domain.topology_change import TopologyChange
 from sbf_service.drivers.contract import SwitchCapabilities
 from sbf_service.store.observed_state import record_pending_save
-from sbf_service.store.topology_ports import OR_REMOVE
+from sbf_service.store.topology_ports import OR_REMOVE, list_lost_ports
 from virtcloud.model.errors import Conflict
 from virtcloud.model.topology import Topology
 
@@ -45,6 +46,25 @@ def test_a_port_of_a_switch_with_unsaved_changes_cannot_vanish(world: World) -> 
     world.settle()
     world.put_topology(former)
     assert world.topology() == former
+
+
+def test_a_lost_port_in_use_has_one_error(world: World) -> None:
+    """The switch of the port has unsaved changes. The remedy for a port with a VLAN suffices."""
+    former = world.topology()
+    document = former.model_dump(mode="json")
+    document["sites"][0]["switches"][0]["ports"].remove("p1")
+    document["links"] = [link for link in document["links"] if link["b"] != "brno-sw1:p1"]
+    document["sites"][0]["hosts"] = document["sites"][0]["hosts"][1:]
+    world.put("demo", spec("brno-h1"))
+    world.settle()
+    world.switches["brno-sw1"].cut_off = True
+    world.delete("demo")
+    world.settle()
+    with world.store.change() as unit:
+        record_pending_save(unit, "brno-sw1")
+        change = TopologyChange(former, Topology.model_validate(document))
+        errors = list(list_lost_ports(unit, change, []))
+    assert errors == ["VLAN 100 was last observed on port brno-sw1:p1, which would vanish: end the cluster first"]
 
 
 def test_the_link_of_an_access_port_stays_while_the_port_may_carry_a_vlan(world: World) -> None:
