@@ -64,6 +64,7 @@ class ReconcileTask(ABC):
     - ``held``: VLAN IDs that SBF must not add to any port or circuit yet. Existing configuration stays.
     - ``postponed``: VLAN IDs in ``held`` for which some wanted configuration is therefore missing on the device.
     - ``calls``: the calls that caused the changes since the confirmed revision.
+    - ``topology``: the version of the topology from which the task was read.
     """
 
     kind: ClassVar[ElementKind]
@@ -85,6 +86,7 @@ class ReconcileTask(ABC):
     held: VlanSet = NO_VLANS
     postponed: VlanSet = NO_VLANS
     calls: tuple[CallContext, ...] = ()
+    topology: int | None = None
 
     @property
     def name(self) -> Name:

@@ -10,7 +10,7 @@ from sbf_service.drivers.contract import Backbone, EdgeScope, SwitchScope
 from sbf_service.drivers.device_errors import ChangeFault
 from sbf_service.reconcile import read_back
 from sbf_service.reconcile.device_task import DeviceReading, ReconcileTask
-from sbf_service.store.current_topology import read_topology
+from sbf_service.store.current_topology import read_topology, read_topology_version
 from sbf_service.store.elements import read_confirmed_state, read_unconfirmed_calls, read_wanted_revision
 from sbf_service.store.observed_state import (
     is_save_allowed,
@@ -279,6 +279,7 @@ def make_task(unit: Unit, name: Name, fence: int) -> ReconcileTask:
         reachable=row.reachable,
         held=read_held_vlans(unit, site),
         calls=read_unconfirmed_calls(unit, name, target.confirmed),
+        topology=read_topology_version(unit),
     )
 
 

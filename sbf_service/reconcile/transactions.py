@@ -14,7 +14,7 @@ from sbf_service.reconcile.device_task import DeviceReading, ReconcileTask
 from sbf_service.reconcile.task import read_task
 from sbf_service.settings import ServiceTiming
 from sbf_service.store.confirmations import ElementClusterErrors, confirm_revision, reset_confirmation
-from sbf_service.store.current_topology import read_topology
+from sbf_service.store.current_topology import read_topology, read_topology_version
 from sbf_service.store.elements import read_wanted_revision
 from sbf_service.store.error_reports import record_error
 from sbf_service.store.leases import acquire_lease, holds_lease, release_lease, renew_lease
@@ -67,11 +67,12 @@ class WorkerTransactions(Protocol):
 
         The difference consists of the changes that turn the observed state into the wanted state. ``why`` is the reason
         of these changes, for the audit log. Return False and record nothing in three cases: the difference changes
-        anything outside the device's current scope (`SwitchScope` or `EdgeScope`), the difference adds something that
-        is no longer wanted, or the topology now describes another device with this name. If the device has ``drifted``,
-        reset its confirmed revision, even if the difference is empty. For example, if somebody shut down a port, the
-        device has drifted, but the difference is empty, because SBF does not enable this port. Raise LeaseLostError if
-        another worker has acquired the lease. Raise NotFound if the device was removed from the topology.
+        anything outside the device's current scope (`SwitchScope` or `EdgeScope`), the topology has changed and the
+        difference adds something that is no longer wanted, or the topology now describes another device with this name.
+        If the device has ``drifted``, reset its confirmed revision, even if the difference is empty. For example, if
+        somebody shut down a port, the device has drifted, but the difference is empty, because SBF does not enable this
+        port. Raise LeaseLostError if another worker has acquired the lease. Raise NotFound if the device was removed
+        from the topology.
         """
 
     def confirm(self, reading: DeviceReading, *, changed: bool) -> bool:
@@ -121,8 +122,8 @@ class StoreWorkerTransactions:
         """Record a change and its pending save, and renew the lease, in one transaction.
 
         Return False if the difference is outside the current scope, which may be smaller than the task's scope. Also
-        return False if the difference adds something that is no longer wanted, or if the topology now describes another
-        device.
+        return False if the topology has changed since the task was read, and the difference adds something that is no
+        longer wanted or the topology now describes another device.
         """
         task, difference = reading.task, reading.difference
 
@@ -223,14 +224,15 @@ class StoreWorkerTransactions:
 
 
 def _is_outdated(unit: Unit, reading: DeviceReading) -> bool:
-    """Return whether the device's difference adds something that is no longer wanted.
+    """Return whether the topology has changed, and the difference adds something that is no longer wanted.
 
     A change of the topology takes effect at once, without a confirmation of the device. A port that carried a cluster
-    in the former topology can be a port of another transport in the new topology.
+    in the former topology can be a port of another transport in the new topology. In contrast, the VLAN ID of a cluster
+    that ends stays claimed until the device has confirmed the removal. The device may therefore add the VLAN.
     """
     task = reading.task
     is_current = require_element(unit, task.name).wanted_revision == task.revision
-    if is_current or not reading.difference.added_vlan_ids:
+    if is_current or not reading.difference.added_vlan_ids or task.topology == read_topology_version(unit):
         return False
     return not reading.adds_only(read_wanted_revision(unit, task.name).wanted)
 

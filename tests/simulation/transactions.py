@@ -129,8 +129,6 @@ class MemoryTransactions:
         task, difference = reading.task, reading.difference
         if not self.store.renew_lease(task.name, task.fence):
             raise LeaseLostError(task.name)
-        if not reading.adds_only(self.store.read_wanted(task.name)[2]):
-            return False
         try:
             reading.check_scope(self._scope(task.device))
         except Unsafe:

@@ -323,8 +323,8 @@ def outcome(call: Callable[[], object]) -> Outcome:
 
 
 def comparable(task: ReconcileTask) -> Outcome:
-    """Return the fields of a task, except ``users``, which the store in memory does not have."""
-    return {part.name: getattr(task, part.name) for part in fields(task) if part.name != "users"}
+    """Return the fields of a task, except ``users`` and ``topology``, which the store in memory does not have."""
+    return {part.name: getattr(task, part.name) for part in fields(task) if part.name not in {"users", "topology"}}
 
 
 def wanted_of(task: ReconcileTask) -> DeviceObserved:

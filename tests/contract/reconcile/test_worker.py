@@ -184,6 +184,18 @@ def test_a_hundred_new_clusters_are_one_change(world: World) -> None:
     assert world.switches["brno-sw1"].carried() == {"p1": "100-199"}
 
 
+def test_a_cluster_that_ends_during_a_reading_does_not_delay_others(world: World) -> None:
+    """Otherwise clusters on a slow switch could wait until their deadlines, if others always end during readings."""
+    world.settle()
+    world.put("ending", spec("brno-h1"))
+    world.put("waiting", spec("brno-h2"))
+    world.switches["brno-sw1"].before_read = lambda: world.delete("ending")
+    assert world.converge("brno-sw1") is ReconcileOutcome.OVERTAKEN
+    assert world.switches["brno-sw1"].carried() == {"p1": "100", "p2": "101"}
+    assert world.converge("brno-sw1") is ReconcileOutcome.CONFIRMED
+    assert world.switches["brno-sw1"].carried() == {"p2": "101"}
+
+
 def test_a_session_is_reused(world: World) -> None:
     for key in ("a", "b", "c"):
         world.put(key, ONE_HOST)
