@@ -1,6 +1,6 @@
 """The difference between two versions of the topology: sites, elements, ports and transports. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,6 +12,9 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Link, Site
 from virtcloud.model.topology_parts import has_equal_wiring, list_differing_links
 from virtcloud.model.values import Name, PortRef
+
+SHOWN_FAULTS = 20
+"""The maximum number of faults that an error message lists."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,12 @@ def list_broken_paths(topology: Topology, live: Iterable[LiveCluster]) -> Iterat
             find_cluster_ports(topology, cluster)
         except (Conflict, HostNotLinked) as error:
             yield f"the path of cluster {cluster.key} would break: {error}; or end the cluster first"
+
+
+def join_faults(faults: Sequence[str]) -> str:
+    """Return an error message with the faults of a change, one a line."""
+    rest = [f"and {len(faults) - SHOWN_FAULTS} more"] if len(faults) > SHOWN_FAULTS else []
+    return "\n".join([*faults[:SHOWN_FAULTS], *rest])
 
 
 def list_path_changes(change: TopologyChange, live: Iterable[LiveCluster]) -> Iterator[PathChange]:

@@ -11,7 +11,7 @@ from sqlalchemy import select
 
 from sbf_service.domain.network_conflicts import QUARANTINE_REMEDY, join_remedies
 from sbf_service.domain.paths import LiveCluster, find_cluster_ports, list_role_keys
-from sbf_service.domain.topology_change import TopologyChange, list_broken_paths
+from sbf_service.domain.topology_change import TopologyChange, join_faults, list_broken_paths
 from sbf_service.store.cluster_queries import UNSETTLED, find_clusters, find_unsettled_clusters
 from sbf_service.store.cluster_statuses import read_placements
 from sbf_service.store.cluster_tables import ClusterRow
@@ -26,9 +26,6 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Name
 from virtcloud.model.views import PlacementProgress
-
-SHOWN_LOSSES = 20
-"""The maximum number of losses that an error message lists."""
 
 
 def list_transport_losses(unit: Unit, former: Topology, topology: Topology) -> Iterator[str]:
@@ -124,8 +121,7 @@ def check_nothing_lost(unit: Unit, change: TopologyChange, live: Iterable[LiveCl
     losses = list(_list_losses(unit, change, live))
     faults = list(dict.fromkeys(losses or list_broken_paths(change.topology, live)))
     if faults:
-        rest = [f"and {len(faults) - SHOWN_LOSSES} more"] if len(faults) > SHOWN_LOSSES else []
-        raise Conflict("\n".join([*faults[:SHOWN_LOSSES], *rest]))
+        raise Conflict(join_faults(faults))
 
 
 def _list_lost_sites(topology: Topology, live: Iterable[LiveCluster]) -> Iterator[str]:

@@ -6,18 +6,19 @@ unsaved changes.
 """
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import BindParameter, bindparam, select
 
 from sbf_service.domain.network_conflicts import QUARANTINE_REMEDY
 from sbf_service.domain.paths import LiveCluster, find_cluster_ports
-from sbf_service.domain.topology_change import TopologyChange
+from sbf_service.domain.topology_change import TopologyChange, join_faults
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.columns import NAME_TYPE, equals_any, split_ids
 from sbf_service.store.networks import read_clusters_on
 from sbf_service.store.observed_state import parse_observed_circuits, parse_observed_ports
 from sbf_service.store.pools import read_cluster_keys
-from sbf_service.store.tables import ElementRow
+from sbf_service.store.tables import ElementRow, SiteRow
 from sbf_service.store.topology_elements import is_other_device
 from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.vlan_tables import ClaimRow
@@ -26,7 +27,7 @@ from virtcloud.model.element import Switch
 from virtcloud.model.errors import Conflict, NotFound
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Attachment, Site
-from virtcloud.model.values import Name, PortRef
+from virtcloud.model.values import Name, PortRef, VlanId
 from virtcloud.model.vlans import VlanSet
 
 OR_REMOVE = (
@@ -44,10 +45,11 @@ _READ_USERS = (
 _READ_ENDING = _READ_USERS.where(~equals_any(ClusterRow.state, WANTED_STATES))
 _READ_OTHER_VLANS = select(ClaimRow.vlan).where(_AT_SITE, ClaimRow.transport.is_distinct_from(_TRANSPORT))
 """The VLAN IDs of a site's networks on other transports, and of networks without a transport."""
-_READ_CLAIM = select(ClaimRow.vlan).where(_AT_SITE).limit(1)
-_READ_ELEMENTS = (
-    select(ElementRow).where(ElementRow.name.in_(bindparam("names", expanding=True))).order_by(ElementRow.name)
+_NAMES: BindParameter[Any] = bindparam("names", expanding=True)
+_READ_CLAIMED_SITES = select(SiteRow.name).where(
+    SiteRow.name.in_(_NAMES), select(ClaimRow.vlan).where(ClaimRow.site == SiteRow.name).exists()
 )
+_READ_ELEMENTS = select(ElementRow).where(ElementRow.name.in_(_NAMES)).order_by(ElementRow.name)
 
 
 def list_reattached_ports(unit: Unit, former: Topology, topology: Topology, sites: Iterable[Name]) -> Iterator[str]:
@@ -127,14 +129,15 @@ def list_lost_ports(unit: Unit, change: TopologyChange, live: Iterable[LiveClust
     if not change.lost_ports:
         return
     rows = _read_elements(unit, {port.element for port in change.lost_ports})
-    used = set()
+    used: set[PortRef] = set()
     for port, use in _list_port_uses(change, live, rows.values()):
         if port in change.lost_ports:
             used.add(port)
             yield f"{use} port {port}, which would vanish: end the cluster first"
+    unsaved = _find_unsaved(unit, change, rows.values())
     for port in sorted(change.lost_ports - used):
         row = rows[port.element]
-        if _is_unsaved(unit, change, row):
+        if row.name in unsaved:
             yield (
                 f"{row.kind} {row.name} has unsaved changes, so port {port}, which would vanish, may carry VLANs of "
                 f"clusters: remove the port when the {row.kind} has saved the changes{OR_REMOVE}"
@@ -150,9 +153,22 @@ def check_access_links_kept(unit: Unit, change: TopologyChange) -> None:
     changed = [port for port in sorted(_list_access_ports(change)) if _has_other_link(change, port)]
     rows = _read_elements(unit, {port.element for port in changed})
     users = read_clusters_on(unit, map(Name, rows)) if changed else []
-    faults = [fault for port in changed for fault in _list_link_faults(unit, change, port, rows[port.element], users)]
+    keys = {site: read_cluster_keys(unit, site) for site in sorted({row.site for row in rows.values()})}
+    observed = {name: parse_observed_ports(row) or {} for name, row in rows.items()}
+    unsaved = _find_unsaved(unit, change, rows.values())
+    faults: list[str] = []
+    for port in changed:
+        site = rows[port.element].site
+        if seen := observed[port.element].get(port.port, VlanSet()) & keys[site].keys():
+            others = seen.difference(_list_staying_vlans(change.topology, port, Name(site), users))
+            faults += (_describe_observed(vlan, keys[site][vlan], port) for vlan in sorted(others))
+        elif port in change.former.peers and port.element in unsaved:
+            faults.append(
+                f"switch {port.element} has unsaved changes, so port {port}, whose access link would change, may carry "
+                f"VLANs of clusters: change the link when the switch has saved the changes{OR_REMOVE}"
+            )
     if faults:
-        raise Conflict("\n".join(faults))
+        raise Conflict(join_faults(faults))
 
 
 def _list_access_ports(change: TopologyChange) -> set[PortRef]:
@@ -172,23 +188,18 @@ def _has_other_link(change: TopologyChange, port: PortRef) -> bool:
     return before != after
 
 
-def _list_link_faults(
-    unit: Unit, change: TopologyChange, port: PortRef, row: ElementRow, users: Iterable[LiveCluster]
-) -> Iterator[str]:
-    site, keys = Name(row.site), read_cluster_keys(unit, row.site)
-    staying = (one for one in users if not one.quarantined and _uses(change.topology, one, port))
-    stay = VlanSet(one.vlans[site] for one in staying if site in one.vlans)
-    seen = (parse_observed_ports(row) or {}).get(port.port, VlanSet()) & keys.keys()
-    for vlan in seen - stay:
-        yield (
-            f"VLAN {vlan} of cluster {keys[vlan]} was last observed on port {port}, whose access link would change: "
-            f"end the cluster, and change the link when the switch has removed the VLAN{OR_REMOVE}"
-        )
-    if not seen and port in change.former.peers and _is_unsaved(unit, change, row):
-        yield (
-            f"switch {row.name} has unsaved changes, so port {port}, whose access link would change, may carry VLANs "
-            f"of clusters: change the link when the switch has saved the changes{OR_REMOVE}"
-        )
+def _list_staying_vlans(
+    topology: Topology, port: PortRef, site: Name, users: Iterable[LiveCluster]
+) -> set[VlanId | None]:
+    """Return the VLAN IDs of the clusters that use a port in the new topology."""
+    return {one.vlans.get(site) for one in users if not one.quarantined and _uses(topology, one, port)}
+
+
+def _describe_observed(vlan: VlanId, key: str, port: PortRef) -> str:
+    return (
+        f"VLAN {vlan} of cluster {key} was last observed on port {port}, whose access link would change: end the "
+        f"cluster, and change the link when the switch has removed the VLAN{OR_REMOVE}"
+    )
 
 
 def _uses(topology: Topology, cluster: LiveCluster, port: PortRef) -> bool:
@@ -198,12 +209,17 @@ def _uses(topology: Topology, cluster: LiveCluster, port: PortRef) -> bool:
         return False
 
 
-def _is_unsaved(unit: Unit, change: TopologyChange, row: ElementRow) -> bool:
-    """Return whether the recorded observed state of a device may lack VLANs of clusters."""
-    name = Name(row.name)
-    if row.unsaved_since is None or is_other_device(change.former.elements[name], change.topology.elements[name]):
-        return False
-    return unit.connection.execute(_READ_CLAIM, {"site": row.site}).first() is not None
+def _find_unsaved(unit: Unit, change: TopologyChange, rows: Iterable[ElementRow]) -> set[str]:
+    """Return the names of the devices whose recorded observed state may lack VLANs of clusters."""
+    before, after = change.former.elements, change.topology.elements
+    unsaved = [
+        row
+        for row in rows
+        if row.unsaved_since is not None and not is_other_device(before[Name(row.name)], after[Name(row.name)])
+    ]
+    sites = split_ids(sorted({row.site for row in unsaved}))
+    claimed = {site for group in sites for site in unit.connection.scalars(_READ_CLAIMED_SITES, {"names": group})}
+    return {row.name for row in unsaved if row.site in claimed}
 
 
 def _list_port_uses(

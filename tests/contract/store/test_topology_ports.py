@@ -2,12 +2,13 @@
 
 import pytest
 from sbf_fakes.http_calls import ask
+from sbf_fakes.poll_calls import counted_statements
 from sbf_fakes.world import World, spec, three_sites
 
 from sbf_service.domain.topology_change import TopologyChange
 from sbf_service.drivers.contract import SwitchCapabilities
 from sbf_service.store.observed_state import record_pending_save
-from sbf_service.store.topology_ports import OR_REMOVE, list_lost_ports
+from sbf_service.store.topology_ports import OR_REMOVE, check_access_links_kept, list_lost_ports
 from virtcloud.model.errors import Conflict
 from virtcloud.model.topology import Topology
 
@@ -133,3 +134,38 @@ def test_a_dead_switch_with_unsaved_changes_is_removed_with_its_links(world: Wor
     world.put("next", spec("brno-h1"))
     world.settle()
     assert world.switches["brno-sw2"].carried() == {"p1": "101"}
+
+
+def with_many_hosts(first: int, moved: int = 0) -> Topology:
+    """Return three sites. Brno has 60 ports and 30 hosts with access links: host n at port n.
+
+    The first ``moved`` hosts are at port n + 30 instead. The switch lacks the ports below ``first``.
+    """
+    document = three_sites().model_dump(mode="json")
+    document["sites"][0]["switches"][0]["ports"] = [*(f"p{port}" for port in range(first, 61)), "uplink"]
+    document["sites"][0]["hosts"] = [{"name": f"brno-h{host}", "ports": ["eth0"]} for host in range(1, 31)]
+    document["links"] = [link for link in document["links"] if not link["a"].startswith("brno")] + [
+        {"a": f"brno-h{host}:eth0", "b": f"brno-sw1:p{host + 30 * (host <= moved)}", "access": True}
+        for host in range(1, 31)
+    ]
+    return Topology.model_validate(document)
+
+
+def test_the_checks_of_many_ports_take_no_further_statements(world: World) -> None:
+    """The switch has unsaved changes. A change of 25 ports gets the first 20 errors."""
+    world.switches.facts = ACCESS
+    world.furnish(topology=with_many_hosts(1))
+    world.put("demo", spec("brno-h30"))
+    with world.store.change() as unit:
+        record_pending_save(unit, "brno-sw1")
+    counts = []
+    for moved in (2, 25):
+        with world.store.read() as unit, counted_statements(world.service) as counted:
+            with pytest.raises(Conflict) as refused:
+                check_access_links_kept(unit, TopologyChange(with_many_hosts(1), with_many_hosts(1, moved)))
+            vanishing = TopologyChange(with_many_hosts(1, 25), with_many_hosts(moved + 1, 25))
+            assert len(list(list_lost_ports(unit, vanishing, []))) == moved
+        counts.append(len(counted))
+    assert counts[0] == counts[1]
+    assert len(str(refused.value).splitlines()) == 21
+    assert str(refused.value).endswith("\nand 5 more")
