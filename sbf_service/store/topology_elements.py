@@ -43,6 +43,9 @@ _DESCRIBE = (
         # an observed state has one format for switches and another for edges
         carried=case((_HAS_KIND, _ELEMENTS.c.carried), else_=null()),
         carried_at=case((_HAS_KIND, _ELEMENTS.c.carried_at), else_=null()),
+        # hosts and gateways never save
+        unsaved_since=case((_HAS_KIND, _ELEMENTS.c.unsaved_since), else_=null()),
+        save_after=case((_HAS_KIND, _ELEMENTS.c.save_after), else_=null()),
     )
 )
 _REMOVE = update(_ELEMENTS).where(_ELEMENTS.c.name.in_(_NAMES)).values(present=False)

@@ -23,6 +23,7 @@ from sbf_service.store.topology_elements import is_other_device
 from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.vlan_tables import ClaimRow
 from virtcloud.model.cluster import WANTED_STATES
+from virtcloud.model.edge import DEVICE_KINDS
 from virtcloud.model.element import Switch
 from virtcloud.model.errors import Conflict, NotFound
 from virtcloud.model.topology import Topology
@@ -215,7 +216,9 @@ def _find_unsaved(unit: Unit, change: TopologyChange, rows: Iterable[ElementRow]
     unsaved = [
         row
         for row in rows
-        if row.unsaved_since is not None and not is_other_device(before[Name(row.name)], after[Name(row.name)])
+        if row.kind in DEVICE_KINDS  # a host can have the pending save of a switch that had the host's name
+        and row.unsaved_since is not None
+        and not is_other_device(before[Name(row.name)], after[Name(row.name)])
     ]
     sites = split_ids(sorted({row.site for row in unsaved}))
     claimed = {site for group in sites for site in unit.connection.scalars(_READ_CLAIMED_SITES, {"names": group})}

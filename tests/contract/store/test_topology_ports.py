@@ -7,10 +7,11 @@ from sbf_fakes.world import World, spec, three_sites
 
 from sbf_service.domain.topology_change import TopologyChange
 from sbf_service.drivers.contract import SwitchCapabilities
-from sbf_service.store.observed_state import record_pending_save
+from sbf_service.store.observed_state import record_failed_save, record_pending_save
 from sbf_service.store.topology_ports import OR_REMOVE, check_access_links_kept, list_lost_ports
 from virtcloud.model.errors import Conflict
 from virtcloud.model.topology import Topology
+from virtcloud.model.values import Name
 
 ACCESS = SwitchCapabilities(access=True)
 
@@ -169,3 +170,31 @@ def test_the_checks_of_many_ports_take_no_further_statements(world: World) -> No
     assert counts[0] == counts[1]
     assert len(str(refused.value).splitlines()) == 21
     assert str(refused.value).endswith("\nand 5 more")
+
+
+def with_spare(kind: str, *ports: str) -> Topology:
+    """Return three sites, and the element ``brno-x`` in the list ``kind`` of Brno, with a link to the site's switch."""
+    document = three_sites().model_dump(mode="json")
+    document["sites"][0]["switches"][0]["ports"].append("p9")
+    document["links"].append({"a": f"brno-x:{ports[0]}", "b": "brno-sw1:p9"})
+    platform = {"platform": "fake"} if kind == "switches" else {}
+    document["sites"][0][kind].append({"name": "brno-x", "ports": ports} | platform)
+    return Topology.model_validate(document)
+
+
+def test_a_host_has_no_pending_save_of_a_switch_with_its_name(world: World) -> None:
+    world.put_topology(with_spare("switches", "p1"))
+    with world.store.change() as unit:
+        record_failed_save(unit, "brno-x")
+    world.put_topology(with_spare("hosts", "eth0"))
+    assert world.element("brno-x").unsaved_since is None
+
+
+def test_a_host_with_the_pending_save_of_a_switch_can_lose_a_port(world: World) -> None:
+    """Earlier versions of SBF left the pending save in the row of the host."""
+    world.put_topology(with_spare("hosts", "eth0", "eth1"))
+    world.put("demo", spec("brno-h1"))
+    with world.store.change() as unit:
+        record_pending_save(unit, "brno-x")
+    world.put_topology(with_spare("hosts", "eth0"))
+    assert world.topology().element(Name("brno-x")).ports == ("eth0",)
