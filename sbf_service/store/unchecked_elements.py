@@ -71,8 +71,9 @@ def check_devices_checked(unit: Unit, site: str, vlans: VlanSet) -> None:
     found = [row for row in rows if row.site == site and row.kind in DEVICE_KINDS]
     if found:
         raise Conflict(
-            f"pool of {site}: the new pool lacks VLAN {vlans}, which {_join_names(found)} may still carry, because the "
-            f"database was restored from a backup: {REMEDY}"
+            f"pool of {site}: the new pool lacks VLAN IDs {vlans}. The database was restored from a backup, and these "
+            "elements may still carry these VLAN IDs for clusters that the backup does not contain: "
+            f"{_join_names(found)}: {REMEDY}"
         )
 
 
