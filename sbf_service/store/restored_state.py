@@ -7,7 +7,7 @@ Revisions, fencing tokens and versions continue far above every number that SBF 
 Therefore, SBF refuses a confirmation, a worker's write or a conditional request with an earlier number.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -62,13 +62,14 @@ def record_restore(unit: Unit, header: BackupHeader, rows: Mapping[str, int], gr
         )
     trouble = f"not read since the database was restored from a backup of {format_utc(header.taken_at)}"
     elements = _reset_elements(unit, trouble)
-    degraded = {"state": ClusterState.DEGRADED, "reason": f"being restored: its elements were {trouble}"}
-    unit.session.execute(update(ClusterRow).where(ClusterRow.state == ClusterState.ACTIVE).values(degraded))
+    reason = f"being restored: its elements were {trouble}"
+    degraded = _degrade_clusters(unit, reason)
     extended = _extend_leases(unit, unit.now + grace)
     unit.session.execute(update(ClusterRow).values(version=ClusterRow.version + REVISION_STEP))
     unit.session.execute(update(TopologyRow).values(version=TopologyRow.version + REVISION_STEP))
     why = f"backup of {format_utc(header.taken_at)}, virtcloud {header.virtcloud}, {header.database}"
-    _record_audit(unit, why)
+    changes = [(f"cluster_{ClusterState.DEGRADED}", reason, cluster_id) for cluster_id in degraded]
+    _record_audit(unit, [*changes, ("database_restored", why, None)])
     return RestoreReport(header.taken_at, rows, elements, extended)
 
 
@@ -98,6 +99,13 @@ def _reset_elements(unit: Unit, trouble: str) -> int:
     return len(names)
 
 
+def _degrade_clusters(unit: Unit, reason: str) -> list[str]:
+    """Change the state of active clusters to ``degraded``. Return their IDs."""
+    active = update(ClusterRow).where(ClusterRow.state == ClusterState.ACTIVE)
+    degraded = active.values(state=ClusterState.DEGRADED, reason=reason).returning(ClusterRow.id)
+    return sorted(unit.session.scalars(degraded))
+
+
 def _extend_leases(unit: Unit, until: datetime) -> int:
     """Extend the leases and deadlines of running clusters to at least ``until``.
 
@@ -110,13 +118,16 @@ def _extend_leases(unit: Unit, until: datetime) -> int:
     return len(extended)
 
 
-def _record_audit(unit: Unit, why: str) -> None:
-    """Insert an audit row with an ID far above all IDs that SBF assigned after the backup.
+def _record_audit(unit: Unit, changes: Iterable[tuple[str, str, str | None]]) -> None:
+    """Insert audit rows with IDs far above all IDs that SBF assigned after the backup.
 
-    With lower IDs, a running ``audit --follow`` would miss rows, because this command reads only rows with IDs above
-    the last ID that it has read.
+    Each change consists of the columns ``what``, ``why`` and ``cluster_id``. With lower IDs, a running ``audit
+    --follow`` would miss rows, because this command reads only rows with IDs above the last ID that it has read.
     """
     audit = Base.metadata.tables[AuditRow.__tablename__]
-    last = unit.session.scalar(select(func.max(AuditRow.id))) or 0
-    values = {"id": last + REVISION_STEP, "at": unit.now, "who": unit.who, "what": "database_restored", "why": why}
-    unit.session.execute(insert(audit).values(values))
+    first = (unit.session.scalar(select(func.max(AuditRow.id))) or 0) + REVISION_STEP
+    rows = [
+        {"id": number, "at": unit.now, "who": unit.who, "what": what, "why": why, "cluster_id": cluster_id}
+        for number, (what, why, cluster_id) in enumerate(changes, first)
+    ]
+    unit.session.execute(insert(audit), rows)

@@ -10,6 +10,7 @@ from sqlalchemy import update
 
 from sbf_service.store.guest_power import set_guest_power
 from sbf_service.store.leases import acquire_lease
+from sbf_service.store.metric_counts import count_installation
 from sbf_service.store.ports import add_port_row, parse_removed_switch, release_ports
 from sbf_service.store.revisions import increment_revisions, require_element
 from sbf_service.store.tables import ElementRow, PortRow
@@ -93,6 +94,21 @@ def test_no_cluster_is_active_before_its_elements_are_read(machines: Machines) -
         ClusterState.DEGRADED,
         "being restored: its elements were not read since the database was restored from a backup",
     )
+
+
+def test_a_cluster_is_degraded_since_the_restore(machines: Machines) -> None:
+    """The metric of the longest-degraded cluster must not include the time since the cluster's creation."""
+    machines.world.put("demo", spec("brno-h1"))
+    machines.back_up()
+    machines.world.clock.advance(900)
+    restored = machines.restore()
+    degraded, restore = restored.audit()[-2:]
+    cluster = restored.view("demo")
+    assert (degraded.what, degraded.why, degraded.cluster_id) == ("cluster_degraded", cluster.reason, cluster.id)
+    assert (restore.what, restore.cluster_id, restore.id) == ("database_restored", None, degraded.id + 1)
+    machines.world.clock.advance(60)
+    with restored.store.read() as unit:
+        assert count_installation(unit, restored.service.reserved).oldest_degraded_s == 60
 
 
 def test_a_cluster_after_the_backup_is_removed_everywhere(machines: Machines) -> None:
