@@ -189,7 +189,11 @@ def test_a_cluster_that_ends_during_a_reading_does_not_delay_others(world: World
     world.settle()
     world.put("ending", spec("brno-h1"))
     world.put("waiting", spec("brno-h2"))
-    world.switches["brno-sw1"].before_read = lambda: world.delete("ending")
+
+    def end() -> None:
+        world.delete("ending")
+
+    world.switches["brno-sw1"].before_read = end
     assert world.converge("brno-sw1") is ReconcileOutcome.OVERTAKEN
     assert world.switches["brno-sw1"].carried() == {"p1": "100", "p2": "101"}
     assert world.converge("brno-sw1") is ReconcileOutcome.CONFIRMED
