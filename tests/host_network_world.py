@@ -58,7 +58,7 @@ class Agent:
             set_mtu(name, mtu)
 
         self.kernel.set_mtu = count_and_set  # type: ignore[method-assign]
-        records = MeteredRecords(world.state / "uplinks", f"boot {world.boots}", world.meter)
+        self.records = MeteredRecords(world.state / "uplinks", f"boot {world.boots}", world.meter)
         settings = GuestSettings(
             world.images,
             world.state / "guests",
@@ -70,7 +70,7 @@ class Agent:
         guests = LocalGuests(
             {Hypervisor.LXC: world.hypervisor}, settings, lambda _seconds: None, roots, groups=FakeGroups()
         )
-        self.host = LocalHost(SegmentInterfaces(self.kernel, records), guests, NftablesFilters())
+        self.host = LocalHost(SegmentInterfaces(self.kernel, self.records), guests, NftablesFilters())
         timing = ReconcileTiming(check_s=0)
         self.reconciler = HostReconciler(
             "h1", world.sbf, self.host, StopSignal(), timing, clock=lambda: world.now, jitter=lambda: 0

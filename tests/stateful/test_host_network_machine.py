@@ -1,4 +1,7 @@
-"""Tests of a host's network on the real kernel, under random documents, kills, and changes by other programs."""
+"""Tests of a host's network on the real kernel, under random documents, kills, and changes by other programs.
+
+The seeds are fixed: ``make test`` always runs the same sequences, ``make test-stateful`` runs these and further ones.
+"""
 
 import logging
 import os
