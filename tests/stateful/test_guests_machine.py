@@ -1,6 +1,6 @@
 """Tests of a host's guests under any sequence of requests, faults of the host, and kills of the agent.
 
-After each action, the disks of running guests, foreign domains, the images in use, and the reports to SBF are checked.
+After each action, running guests' disks, foreign domains, images in use and reports are checked. The seeds are fixed.
 """
 
 import os
