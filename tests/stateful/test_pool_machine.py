@@ -247,7 +247,7 @@ class PoolMachine(PoolInvariants):
         self.carriers.change_office(name, vlan)
 
 
-PoolMachine.TestCase.settings = settings(make_settings(6, steps=30), derandomize=FACTOR == 1)
+PoolMachine.TestCase.settings = settings(make_settings(5, steps=30), derandomize=FACTOR == 1)
 test_pools_leases_and_restores_keep_the_invariants = PoolMachine.TestCase
 
 Step = tuple[str, dict[str, Any]]
