@@ -25,9 +25,9 @@ def find_segments(
         if cluster
         for vlan in _vlan_ids(interface)
     }
-    for record in records:
-        if (record.cluster, record.vlan) not in clusters_and_vlans:
-            yield ObservedSegment(record.cluster, record.vlan, None, ("the bridge is missing",), untagged=True)
+    untagged = {(record.cluster, record.vlan) for record in records}
+    for cluster, vlan in sorted(untagged - clusters_and_vlans):
+        yield ObservedSegment(cluster, vlan, None, ("the bridge is missing",), untagged=True)
     for vlan in sorted({names.vlan_of_incomplete(interface.name) or 0 for interface in by_index.values()} - {0}):
         yield ObservedSegment("", vlan, None, ("a killed agent left an interface without an alias",))
     for cluster, vlan in sorted(clusters_and_vlans):
@@ -44,7 +44,7 @@ def find_segments(
             vlan,
             uplink.name if uplink else untagged_uplink,
             faults,
-            untagged_uplink is not None,
+            untagged_uplink is not None or (tagged is None and bridge is None and (cluster, vlan) in untagged),
             {interface.name: interface.mtu for interface in (tagged, bridge, *ports) if interface is not None},
             uplink.mtu if uplink else None,
             tuple(sorted(interface.name for interface in owned if is_job_port(interface, cluster, vlan))),

@@ -165,6 +165,18 @@ def test_an_uplink_of_a_deleted_bridge_is_restored(kernel: FakeKernel, make_segm
     assert (kernel.ip_settings[1], segments.read()) == (FORMER_SETTINGS, ())
 
 
+def test_only_the_bridge_is_built_again_while_a_port_exists(kernel: FakeKernel, make_segment: Make) -> None:
+    """If the segment was removed, its users would lose their connections."""
+    segments, wanted = SegmentInterfaces(kernel, FakeUplinkRecords()), make_segment("a", 100, untagged=True)
+    segments.ensure_segment(wanted)
+    kernel.put(name="vs100", kind="veth", alias="virtcloud:a")
+    kernel.delete(kernel.interface("br100").index)
+    steps = compute_difference(HostWanted(segments=(wanted,)), ObservedHost(segments.read()))
+    assert steps == [BuildSegment(wanted, ("the bridge is missing",))]
+    segments.ensure_segment(wanted)
+    assert segments.read() == (ObservedSegment("a", 100, "eth0", untagged=True),)
+
+
 def test_a_restored_uplink_stays_a_port_of_a_foreign_bridge(kernel: FakeKernel, make_segment: Make) -> None:
     kernel.ip_settings[1] = FORMER_SETTINGS
     segments = SegmentInterfaces(kernel, FakeUplinkRecords())
