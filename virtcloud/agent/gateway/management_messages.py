@@ -17,6 +17,7 @@ KILL: Final = "client-kill"
 """The command that sends a device a notice and ends its connection. OpenVPN's answer begins with the same word."""
 FINGERPRINT: Final = "tls_digest_sha256_0"
 _ANSWERED: Final = {"CONNECT", "REAUTH"}
+_PROTOCOL: Final = re.compile(r"^(?:udp|tcp)[46]?(?:-server)?:")
 _SAFE_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 MAX_ENVIRONMENT: Final = 500
 """Limit of stored ``ENV`` lines of one device. Further lines are ignored."""
@@ -138,8 +139,14 @@ def _parse_row(fields: list[str]) -> ClientRow:
 
 
 def _format_row_remote(text: str) -> str:
-    """Return the address and port of a row as `_format_remote` does. Return "" if ``text`` contains no IP address."""
-    host, _, port = text.rpartition(":")
+    """Return the address and port of a row as `_format_remote` does.
+
+    Return "" if ``text`` contains no IP address, or an IPv6 address without brackets: OpenVPN 2.6 prints it without the
+    port. Later versions print the protocol before the address.
+    """
+    host, _, port = _PROTOCOL.sub("", text).rpartition(":")
+    if ":" in host and not host.startswith(("[", "::ffff:")):
+        return ""
     try:
         address = ip_address(host.strip("[]"))
     except ValueError:
