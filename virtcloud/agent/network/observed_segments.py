@@ -28,7 +28,7 @@ def find_segments(
     untagged = {(record.cluster, record.vlan) for record in records}
     for cluster, vlan in sorted(untagged - clusters_and_vlans):
         yield ObservedSegment(cluster, vlan, None, ("the bridge is missing",), untagged=True)
-    for vlan in sorted({names.vlan_of_incomplete(interface.name) or 0 for interface in by_index.values()} - {0}):
+    for vlan in sorted({vlan_of_incomplete(interface) or 0 for interface in by_index.values()} - {0}):
         yield ObservedSegment("", vlan, None, ("a killed agent left an interface without an alias",))
     for cluster, vlan in sorted(clusters_and_vlans):
         owned = find_owned(cluster, vlan, by_index.values())
@@ -58,6 +58,11 @@ def find_owned(cluster: str, vlan: int, interfaces: Iterable[KernelInterface]) -
         for interface in interfaces
         if names.cluster_of_alias(interface.alias) == cluster and vlan in _vlan_ids(interface)
     ]
+
+
+def vlan_of_incomplete(interface: KernelInterface) -> int | None:
+    """Return the VLAN ID of an interface that a killed agent left without an alias. Return None for others."""
+    return None if interface.alias else names.vlan_of_incomplete(interface.name)
 
 
 def _is_tagged_uplink(interface: KernelInterface) -> bool:

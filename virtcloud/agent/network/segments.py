@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from virtcloud.agent.difference import expected_mtu, list_job_ports
 from virtcloud.agent.network import names
 from virtcloud.agent.network.interfaces import Kernel, KernelInterface, UplinkRecord, UplinkRecords
-from virtcloud.agent.network.observed_segments import find_owned, find_segments, is_job_port
+from virtcloud.agent.network.observed_segments import find_owned, find_segments, is_job_port, vlan_of_incomplete
 from virtcloud.agent.network.segment_checks import (
     alias_of_segment,
     check_free,
@@ -123,6 +123,8 @@ class SegmentInterfaces:
         Raise Unsafe if the bridge has a foreign port.
         """
         interfaces = self._remove_leftovers(vlan)
+        if not cluster:
+            return
         owned = find_owned(cluster, vlan, interfaces)
         for bridge in (interface for interface in owned if interface.kind == "bridge"):
             check_ports(cluster, bridge, interfaces)
@@ -225,6 +227,6 @@ class SegmentInterfaces:
         """Delete interfaces of this VLAN that a killed agent left. Return all other interfaces of the host."""
         interfaces = self._kernel.list_interfaces() if listed is None else listed
         for interface in interfaces:
-            if names.vlan_of_incomplete(interface.name) == vlan:
+            if vlan_of_incomplete(interface) == vlan:
                 self._kernel.delete(interface.index)
-        return [interface for interface in interfaces if names.vlan_of_incomplete(interface.name) != vlan]
+        return [interface for interface in interfaces if vlan_of_incomplete(interface) != vlan]

@@ -10,6 +10,19 @@ from virtcloud.agent.steps import RemoveSegment
 from virtcloud.model.wanted import HostWanted, WantedDocument
 
 
+def test_interfaces_with_another_alias_stay(kernel: FakeKernel) -> None:
+    """Other programs created these interfaces."""
+    kernel.put(name="vcnewb-100", kind="bridge")
+    kernel.put(name="vcnew-100", kind="dummy", alias="storage")
+    kernel.put(name="vcnewb-101", kind="bridge", alias="storage")
+    kernel.put(name="br100", kind="bridge", alias="virtcloud:")
+    segments = SegmentInterfaces(kernel, FakeUplinkRecords())
+    steps = compute_difference(HostWanted(), ObservedHost(segments.read()))
+    assert steps == [RemoveSegment("", 100, files_stay=True)]
+    segments.ensure_no_segment("", 100)
+    assert kernel.names == {"eth0", "vcnew-100", "vcnewb-101", "br100"}
+
+
 def test_interfaces_of_an_unwanted_network_are_removed(kernel: FakeKernel) -> None:
     kernel.put(name="vcnewb-100", kind="bridge")
     kernel.put(name="vcnew-101", kind="vlan", parent=1, vlan=101)
