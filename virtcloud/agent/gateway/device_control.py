@@ -87,8 +87,7 @@ class DeviceControl:
         """For each notice that OpenVPN has not answered: the client, or None if the agent sends no second command."""
         self._due: dict[int, float] = {}
         self._asked: tuple[float, frozenset[int]] | None = None
-        self._next_status = 0.0
-        self._is_changed = False
+        self._next_status, self._is_changed = 0.0, False
         self._stopping = threading.Event()
         self._ended: str | None = None
         self._last_check = time.monotonic()
@@ -124,20 +123,20 @@ class DeviceControl:
         """Take over a running server that an earlier agent process started.
 
         End connections that are not recorded: their networks are unknown, so the agent could not end them together with
-        their grants. Their devices connect again at once. Raise Unreachable if the server does not answer.
+        their grants. Also end recorded connections with the same names: `render_end` would close them without a notice.
+        The devices connect again at once. Raise Unreachable if the server does not answer.
         """
-        events, unknown = self._request_status(), list[ClientRow]()
-        recorded = {session.client: session for session in self._records.read()}
-        for row in (row for event in events if isinstance(event, StatusDone) for row in event.clients):
-            session = recorded.get(row.client)
-            if session is not None and session.common_name == row.common_name:
+        events = self._request_status()
+        rows = [row for event in events if isinstance(event, StatusDone) for row in event.clients]
+        recorded = {(session.client, session.common_name): session for session in self._records.read()}
+        unknown = {row.common_name for row in rows if (row.client, row.common_name) not in recorded}
+        for row in rows:
+            if row.common_name not in unknown:
                 self._counters[row.client] = row
-                self._sessions[row.client] = session
-                self._shared.note_former(self._protocol, session)
-            else:
-                unknown.append(row)
+                self._sessions[row.client] = recorded[row.client, row.common_name]
+                self._shared.note_former(self._protocol, self._sessions[row.client])
         if unknown:
-            events += self._end_unknown(unknown)
+            events += self._end_unknown([row for row in rows if row.common_name in unknown])
         self._handle(event for event in events if not isinstance(event, StatusDone))
         log.info("vpn_server_taken_over", protocol=self._protocol, sessions=len(self._sessions))
 
@@ -145,11 +144,12 @@ class DeviceControl:
         """End connections, and wait until OpenVPN has closed them. Return the events that arrived."""
         for row in rows:
             self._connection.send(render_notice(row.client, RESTARTED, connects_again=True))
-            self._notices.append(None)
+        self._notices.extend([None] * len(rows))
+        events = self._request_status()  # this answer follows the answers to the notices
         time.sleep(NOTICE_S)
-        for command in filter(None, (render_end(row.common_name) for row in rows)):
+        for command in filter(None, map(render_end, sorted({row.common_name for row in rows}))):
             self._connection.send(command)
-        return self._request_status()
+        return events + self._request_status()
 
     def _request_status(self) -> list[ManagementEvent]:
         self._connection.send("status 3")

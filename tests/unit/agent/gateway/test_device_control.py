@@ -5,7 +5,7 @@ from contextlib import closing
 from datetime import timedelta
 
 import pytest
-from fake_openvpn import Device
+from fake_openvpn import Device, FakeOpenvpn
 from simulated_gateway import SimulatedGateway
 from vpn_documents import make_server
 
@@ -56,6 +56,38 @@ def test_an_unrecorded_connection_has_ended_after_the_takeover(gateway: Simulate
     gateway.start_agent()
     assert [one.device.profile for one in gateway.servers[0].clients.values()] == ["p1"]
     assert [one.profile for one in gateway.vpn.connections] == ["p1"]
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The commands that OpenVPN receives, without their texts."""
+    received, read = list[str](), FakeOpenvpn.read_command
+
+    def record(server: FakeOpenvpn, command: str, now: float) -> None:
+        received.append(command.partition(' "')[0])
+        read(server, command, now)
+
+    monkeypatch.setattr(FakeOpenvpn, "read_command", record)
+    return received
+
+
+def test_a_recorded_connection_with_the_same_name_gets_a_notice(gateway: SimulatedGateway, commands: list[str]) -> None:
+    """OpenVPN closes all connections with a name together."""
+    gateway.end_agent()
+    gateway.servers[0].connect(DEVICES[0], gateway.uptime)
+    commands.clear()
+    gateway.start_agent()
+    assert commands[1:4] == ["client-kill 0", "client-kill 1", "client-kill 2"]
+    assert (gateway.servers[0].clients, gateway.vpn.connections) == ({}, ())
+
+
+def test_connections_end_only_after_openvpn_has_answered_the_notices(
+    gateway: SimulatedGateway, commands: list[str]
+) -> None:
+    gateway.end_agent()
+    commands.clear()
+    gateway.start_agent()
+    assert commands[:5] == ["status 3", "client-kill 1", "status 3", "kill p2", "status 3"]
 
 
 def test_a_device_is_reported_with_its_present_address(gateway: SimulatedGateway) -> None:
