@@ -125,10 +125,11 @@ class HostReconciler:
         self._last_revision: int | None = None
         self._last_wanted: HostWanted | None = None
         self._ends = GuestEnds(clock, host.find_end_cause)
-        self._failed_rounds, self._is_fetching = 0, False
+        self._failed_rounds = 0
         self._refusals: dict[str, int] = {}
         self._pending: ClusterErrors = {}
         self._held: ClusterErrors = {}
+        self._fetches: ClusterErrors = {}
         self._unstarted: ClusterErrors = {}
         self._woken = woken or threading.Event()
         self._progress = progress
@@ -219,7 +220,7 @@ class HostReconciler:
         is_confirmed = remaining == errors and self._reports.confirm(
             document, self._pending, remaining, without_guests, drifted=drifted
         )
-        self._failed_rounds = self._failed_rounds + 1 if failed else PENDING_ROUNDS if self._is_fetching else 0
+        self._failed_rounds = self._failed_rounds + 1 if failed else PENDING_ROUNDS if self._fetches else 0
         self._last_revision = document.revision
         if not is_confirmed:
             self._reports.report_errors(document, failed, self._refusals)
@@ -230,7 +231,7 @@ class HostReconciler:
         Return the errors, except those of failed starts (``_unstarted``), and whether the host had drifted before the
         difference was applied.
         """
-        self._pending, self._held, self._unstarted, self._is_fetching, drifted = {}, {}, {}, False, False
+        self._pending, self._held, self._fetches, self._unstarted, drifted = {}, {}, {}, {}, False
         try:
             self._host.remove_orphaned_files(document.wanted)
             observed = self._host.read()
@@ -248,7 +249,7 @@ class HostReconciler:
                 remaining, observed = self._read_back(document, due)
                 errors = {**remaining, **errors}
             ended = self._ends.describe(map_cluster_keys(document.wanted), self._unstarted)
-            self._pending = join_reasons(self._unstarted, ended, self._pending)
+            self._pending = join_reasons(self._unstarted, ended, self._held, self._fetches)
             errors = {**unsupported_segments(document.wanted.segments), **errors}
             if observed.hypervisor_errors:
                 errors[""] = "; ".join(observed.hypervisor_errors)
@@ -278,9 +279,8 @@ class HostReconciler:
         former, self._refusals = self._refusals, {}
         outcomes = self._application.apply(steps, map_cluster_keys(document.wanted))
         errors, self._unstarted = outcomes.split_errors()
-        self._held = outcomes.held
-        self._pending = join_reasons(self._unstarted, outcomes.held, outcomes.pending)
-        self._is_fetching = bool(outcomes.pending)
+        self._held, self._fetches = outcomes.held, outcomes.pending
+        self._pending = join_reasons(self._unstarted, self._held, self._fetches)
         self._refusals = {cluster: former[cluster] for cluster in outcomes.pending if cluster in former}
         self._refusals |= {cluster: former.get(cluster, 0) + 1 for cluster in outcomes.refused}
         return errors

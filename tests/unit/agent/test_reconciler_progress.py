@@ -5,8 +5,9 @@ from collections.abc import Callable
 from fake_machine import FakeElementApi, FakeManagedHost
 
 from virtcloud.agent.reconciler import HostReconciler, ReconcileTiming
-from virtcloud.agent.steps import Step
+from virtcloud.agent.steps import StartGuest, Step
 from virtcloud.agent.supervision import StopSignal
+from virtcloud.model.errors import Refused
 from virtcloud.model.wanted import Segment
 
 Make = Callable[..., Segment]
@@ -53,6 +54,23 @@ def test_the_progress_of_a_fetch_is_reported_once_per_change(
         reconciler.reconcile_once()
     reported = [list(clusters.values()) for clusters in service.incomplete]
     assert reported == [["fetching image disk: 40 %"], ["fetching image disk: 41 %"], []]
+
+
+def test_a_failed_start_is_described_once_beside_a_fetch(
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make
+) -> None:
+    apply = host.apply
+
+    def refuse_first_guest(step: Step) -> None:
+        if isinstance(step, StartGuest) and step.guest.name == "g1":
+            raise Refused("the kernel refused")
+        apply(step)
+
+    host.apply = refuse_first_guest
+    host.waits = {"a": "fetching image disk: 40 %"}
+    service.want(make_segment("a", 100, ("g1", "g2")))
+    reconciler.reconcile_once()
+    assert service.incomplete == [{"a": "could not start g1: the kernel refused; fetching image disk: 40 %"}]
 
 
 def test_a_pending_fetch_is_no_drift(
