@@ -208,7 +208,7 @@ RECONCILED: Step = "the_agent_reconciles", {}
         (segments, "if interface.master in owned:", "if interface.master:", [
             WANTED, RECONCILED, MOVED, ("a_network_ends", {"vlan": 100}), RECONCILED,
         ]),
-        (observed_segments, "vlan_of_incomplete(interface.name) or 0", "vlan_of_job_port(interface.name) or 0", [
+        (observed_segments, "vlan_of_incomplete(interface) or 0", "names.vlan_of_job_port(interface.name) or 0", [
             WANTED, ("the_agent_is_killed", {"left": KILLED}), ("a_network_ends", {"vlan": 100}), RECONCILED,
         ]),
     ],
