@@ -28,7 +28,7 @@ class Network:
 
 
 class GatewayNetworks:
-    """SBF's wishes for a gateway, and the state of the gateway."""
+    """The wanted state of a gateway, and the checks of the gateway."""
 
     def __init__(self) -> None:
         self.networks: dict[int, Network] = {}
@@ -63,7 +63,7 @@ class GatewayNetworks:
         assert {server.tap_name for server in self.running} == {f"vpn-{protocol}" for protocol in self.ports}
 
     def check_connections(self) -> None:
-        """Check that the agent has reacted to all events, and ends the connections without a valid grant."""
+        """Check that no profile has two connections, and that no connection outlasts the lease of its network."""
         lasting = [one for _, _, one in self.connections if one.vlan is not None and one.ends_at is None]
         profiles = [one.device.profile for one in lasting]
         assert len(profiles) == len(set(profiles)), "a profile has two connections"

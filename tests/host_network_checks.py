@@ -22,7 +22,7 @@ class HostNetworkChecks:
 
     ``is_mixed``: another program moved a port to another network's bridge. ``is_filtered``: no other program changed
     the packet filter. ``attached`` are the uplinks that were access ports. ``owners`` maps ports of guests to clusters.
-    ``outcomes`` counts the checks of hosts on which everything could be built (``free``), and of others.
+    ``outcomes`` counts the checks of hosts on which everything could be built (``free``), and of others (``blocked``).
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class HostNetworkChecks:
         self.before: Any = None
 
     def snapshot(self) -> Any:
-        """Return the state of what is not the agent's: links, tables and addresses. Untagged uplinks may be changed."""
+        """Return the foreign links, tables and addresses, without the IP settings of uplinks that were access ports."""
         links = self.world.list_links()
         ours = {one.index for one in links.values() if is_ours(one)}
         addresses = sorted(
@@ -63,14 +63,14 @@ class HostNetworkChecks:
         return set(self.world.nft("list tables").splitlines())
 
     def has_own_table(self) -> bool:
-        """Return whether the table of the agent's name is the agent's. Without content, the agent may replace it."""
+        """Return whether the agent may replace the table with its name: the table is the agent's, or has no chain."""
         if "table bridge virtcloud" not in self.list_tables():
             return False
         text = self.world.nft("list table bridge virtcloud")
         return "set ports {" in text or "chain " not in text
 
     def watch(self, left: int = 0, fault: Callable[[str], None] | None = None) -> bool:
-        """Let the agent reconcile. Check that it changed nothing foreign, and met no unexpected error."""
+        """Reconcile. Check that the agent changed nothing foreign, and logged no internal error."""
         self.before = self.snapshot()
         confirmed = self.world.reconcile(left, fault)
         assert self.world.errors == []

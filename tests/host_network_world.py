@@ -165,7 +165,7 @@ class HostNetworkWorld:
     # The agent.
 
     def reconcile(self, left: int = 0, fault: Callable[[str], None] | None = None) -> bool:
-        """Let the agent work until it is done. Return whether it confirmed the whole document.
+        """Reconcile at most ``ROUNDS`` times. Return whether the agent confirmed the whole document.
 
         ``fault`` is called before each request after the first ``left`` requests. If it kills the agent, a new agent
         starts.

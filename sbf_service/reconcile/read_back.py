@@ -109,8 +109,8 @@ def check_switch_ownership(
 ) -> None:
     """Raise Unsafe if a difference changes a VLAN in other use.
 
-    The check uses only the observed state and the record of created VLANs, and not the computation of the difference.
-    Therefore the check also finds errors of this computation.
+    The check uses only the observed state, the record of created VLANs and the known VLAN IDs, and not the computation
+    of the difference. Therefore the check also finds errors of this computation.
     """
     owned = find_owned_vlans(observed, scope.created, scope.known)
     used = VlanSet(vlan for vlans in observed.elsewhere.values() for vlan in vlans)

@@ -10,7 +10,7 @@ from sbf_service.drivers.contract import Backbone, EdgeScope, SwitchScope
 from sbf_service.drivers.device_errors import ChangeFault
 from sbf_service.reconcile import read_back
 from sbf_service.reconcile.device_task import DeviceReading, ReconcileTask
-from sbf_service.store.current_topology import read_topology, read_topology_version
+from sbf_service.store.current_topology import read_topology
 from sbf_service.store.elements import read_confirmed_state, read_unconfirmed_calls, read_wanted_revision
 from sbf_service.store.observed_state import (
     is_save_allowed,
@@ -176,13 +176,9 @@ class EdgeTask(ReconcileTask):
     def read_scope(unit: Unit, device: Device, site: Name, _wanted: EdgeWanted) -> EdgeScope:
         """Return the ports, VLAN IDs and transports that SBF may change."""
         transports = read_edge_transports(unit, read_topology(unit), device.name)
-        return EdgeScope(
-            device.ports,
-            read_managed_vlans(unit, site),
-            transports,
-            created=read_created_vlans(unit, device.name),
-            known=require_element(unit, device.name).known_vlans,
-        )
+        vlans, created = read_managed_vlans(unit, site), read_created_vlans(unit, device.name)
+        known = require_element(unit, device.name).known_vlans
+        return EdgeScope(device.ports, vlans, transports, created, known)
 
     @staticmethod
     def read_backbone(unit: Unit, name: Name) -> Backbone:
@@ -223,7 +219,7 @@ class EdgeTaskReading(DeviceReading):
         read_back.check_edge_scope(self.task.name, scope or self.task.scope, self.difference)
 
     def check_ownership(self) -> None:
-        """Raise Unsafe if the difference changes a VLAN in other use."""
+        """Raise Unsafe if the difference changes a VLAN in other use, or deletes what SBF cannot have created."""
         read_back.check_edge_ownership(self.task.name, self.task.scope, self.observed, self.difference)
 
     @property
@@ -279,7 +275,7 @@ def make_task(unit: Unit, name: Name, fence: int) -> ReconcileTask:
         reachable=row.reachable,
         held=read_held_vlans(unit, site),
         calls=read_unconfirmed_calls(unit, name, target.confirmed),
-        topology=read_topology_version(unit),
+        topology=unit.topology_version,
     )
 
 

@@ -117,7 +117,8 @@ def put_topology(unit: Unit, topology: Topology) -> None:
 
     Each running cluster gets placements on the elements of its new paths. The cluster's placements on other elements
     end. Raise Conflict if the new topology lacks a transport, site, element, port or path that a cluster uses or may
-    still use.
+    still use. Also raise Conflict if the link of an access port changes while the port may still carry a cluster's
+    VLAN.
     """
     _apply_change(unit, _prepare_change(lambda: nullcontext(unit), lambda former: former.share_parts(topology)))
 

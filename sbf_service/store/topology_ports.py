@@ -64,7 +64,7 @@ def list_reattached_ports(unit: Unit, former: Topology, topology: Topology, site
     - The switch has unsaved changes, so that the recorded observed state may lack VLANs.
 
     Networks whose transport has no port at the site any more are considered only while they are ending:
-    :func:`list_detached_clusters` finds those of running clusters.
+    :func:`.topology_losses.list_detached_clusters` finds those of running clusters.
     """
     attached = [
         (site, one)
@@ -199,7 +199,7 @@ def _list_staying_vlans(
 def _describe_observed(vlan: VlanId, key: str, port: PortRef) -> str:
     return (
         f"VLAN {vlan} of cluster {key} was last observed on port {port}, whose access link would change: end the "
-        f"cluster, and change the link when the switch has removed the VLAN{OR_REMOVE}"
+        f"cluster if it still runs, and change the link when the switch has removed the VLAN{OR_REMOVE}"
     )
 
 

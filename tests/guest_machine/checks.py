@@ -1,4 +1,4 @@
-"""What must hold on a host after each step: about guests, disks, images and reports."""
+"""Checks of the guests, disks, images and reports of a host after each step."""
 
 import shutil
 from collections.abc import Collection, Iterable, Iterator
@@ -49,7 +49,7 @@ class CheckedHost:
         self.written: dict[tuple[str, str], tuple[object, str]] = {}
         """What each guest wrote to each of its disks, and what determines whether the disk is kept."""
         self.used_images: dict[str, tuple[Path, int]] = {}
-        """The image of each guest that has a folder: its path and inode number. Omit images that a program deleted."""
+        """The image of each guest that has a folder: path and inode number. Without images that a program deleted."""
         self.late: dict[str, bool] = {}
         """Domains that ended by themselves, and whether the agent has noticed the end: it starts them after a pause."""
         self.cloning: dict[str, ExitStack] = {}
@@ -87,7 +87,7 @@ class CheckedHost:
             self.violations.append(f"the wanted guest {name} is stopped")
 
     def use_disks(self, name: str, paths: Iterable[Path]) -> None:
-        """Let a guest write to its disks. Check that the disks have what the guest wrote before."""
+        """Write to a guest's disks. Check that each disk still contains what the guest wrote before."""
         kept = {path.name for path in paths}
         self.written = {key: one for key, one in self.written.items() if key[0] != name or key[1] in kept}
         for path in paths:
@@ -148,7 +148,7 @@ class CheckedHost:
         for name, segment, guest in self.list_missing():
             cluster = guest.cluster or segment.id
             text = self.sbf.known.get(cluster, "") + self.sbf.known.get("", "")
-            waits = guest.image not in self.list_ready()  # SBF reads of a fetch only with a confirmation
+            waits = guest.image not in self.list_ready()  # only a confirmation names fetches
             if not any(word in text for word in missing[cluster]) and not (waits and "" in self.sbf.known):
                 self.violations.append(f"SBF does not know why {name} does not run: {self.sbf.known}")
 

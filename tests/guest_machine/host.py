@@ -36,7 +36,7 @@ from virtcloud.model.element import Hypervisor
 
 
 class NoWait(threading.Event):
-    """An event for which nobody waits."""
+    """An event whose method wait returns at once."""
 
     def wait(self, timeout: float | None = None) -> bool:
         return True
@@ -148,7 +148,7 @@ class GuestHost(CheckedHost):
         self.interruptions.is_running = False
 
     def proceed(self, *places: str) -> None:
-        """Let the fetches that wait at these places continue."""
+        """Continue the fetches that wait at these places."""
         self._run(lambda: self.turns.resume(*places))
         self._run(self.turns.settle)
 

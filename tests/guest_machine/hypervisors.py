@@ -84,8 +84,9 @@ class MountedFolders:
 class HostHypervisor(FakeHypervisor):
     """A hypervisor whose guests have disks and interfaces.
 
-    ``fault``: every call fails as if libvirtd hung ("hang"), calls that change a domain are refused ("refuse"), or the
-    effect of such calls is complete although they fail ("late"). Domains in ``ending`` have not ended yet.
+    ``fault``: every call fails as if libvirtd hung ("hang"), domains cannot be listed
+    ("damaged"), starts and forced stops are refused ("refuse"), or starts and stops take effect although the calls fail
+    ("late"). Domains in ``ending`` have not ended yet.
     """
 
     def __init__(self, host: "GuestHost", kind: Hypervisor) -> None:

@@ -98,7 +98,7 @@ class Interruptions:
 
     def _guard(self, real: Callable[..., Any], name: str) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
-            if name == "fsync":  # has no effect here. The next change kills the agent, so that it closes the file
+            if name == "fsync":  # syncs nothing here. A kill takes effect at the next change: the agent closes the file
                 with suppress(Killed):
                     self.tick(grows=True)
                 return None
@@ -150,7 +150,7 @@ class Turns:
             raise Killed
 
     def resume(self, *places: str) -> bool:
-        """Let each thread that is parked at one of these places run until it ends or parks again."""
+        """Run each thread that is parked at one of these places until it ends or parks. Return whether there is one."""
         found = [one for one in self.parked if one[1] in places]
         for thread, place in found:
             self.parked.remove((thread, place))

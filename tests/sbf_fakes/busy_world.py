@@ -12,7 +12,7 @@ from virtcloud.model.wanted import HostWanted, Segment
 
 @dataclass(frozen=True)
 class BusyStore(Store):
-    """A store whose next change is preceded by the last of ``actions``, after the change was prepared."""
+    """A store that removes and runs the last of ``actions`` before it begins a change, as another caller could."""
 
     actions: list[Callable[[], None]] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""The switches, edges and hosts of a world: the VLAN IDs that they carry, and changes by administrators by hand."""
+"""The switches, edges and hosts of a world: the VLAN IDs that they carry, and manual changes by administrators."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field

@@ -220,7 +220,7 @@ def rename_transport(document: Document, _site: Document, choose: Choice) -> Non
 
 
 def change_transport(document: Document, _site: Document, choose: Choice) -> None:
-    """Give a transport another kind, or other service IDs."""
+    """Replace the kind or the service IDs of a transport."""
     if transport := choose(document["transports"]):
         name = transport["name"]
         transport.clear()

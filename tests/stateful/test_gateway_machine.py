@@ -1,4 +1,4 @@
-"""Tests of a gateway's VPN under any sequence of changes of SBF, faults of programs, and acts of devices and others.
+"""Tests of a gateway's VPN under any sequence of changes by SBF, faults, and actions of devices and other programs.
 
 The agent is real. Its kernel, disk, clock and OpenVPN servers are simulated (`simulated_gateway`). Each run has new
 sequences.

@@ -147,14 +147,14 @@ class GuestRules:
         self.host.hypervisors[kind].fault = fault
 
     def restart_a_hypervisor(self, kind: Hypervisor) -> None:
-        """Let all domains of a hypervisor end, as if an administrator had killed them with libvirtd."""
+        """End all guests of a hypervisor, as if an administrator had killed them with libvirtd."""
         for domain in list(self.host.hypervisors[kind].by_name.values()):
             if is_guest(domain):
                 self.host.late[domain.name] = False
                 self.host.hypervisors[kind].end(domain.name)
 
     def make_guests_stubborn(self, kind: Hypervisor, stubborn: bool) -> None:
-        """Let running guests ignore requests to shut down, as a paused guest or a guest without ACPI does."""
+        """Set whether running guests ignore requests to shut down, as a paused guest or a guest without ACPI does."""
         hypervisor = self.host.hypervisors[kind]
         hypervisor.stubborn = set(hypervisor.by_name) if stubborn else set()
 

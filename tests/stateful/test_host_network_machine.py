@@ -57,7 +57,7 @@ class HostNetworkMachine(OtherPrograms):
             self.put(moved.id, vlan, moved.port, rest, untagged=moved.untagged)
 
     def put(self, cluster: str, vlan: int, port: str, rest: dict[str, Any], *, untagged: bool) -> None:
-        """Want a network, and no other network that cannot exist besides it."""
+        """Add or replace a wanted network, and remove the wanted networks that conflict with this network."""
         segment = Segment.model_validate(
             {"id": cluster, "key": f"key-{cluster}", "vlan": vlan, "port": port, "untagged": untagged, **rest}
         )
@@ -185,7 +185,7 @@ def _as_root() -> None:
 
 
 @pytest.mark.parametrize("seed", list_seeds(4))
-def test_a_hosts_network_becomes_what_is_wanted(seed: int) -> None:
+def test_a_hosts_network_reaches_the_wanted_state(seed: int) -> None:
     run(list_steps(seed))
 
 

@@ -1,7 +1,7 @@
 """Tests of pools, leases, quotas, quarantine, retention and restores under any random sequence of calls and faults.
 
-After a restore, elements carry clusters that the database lacks. ``make test`` always runs the same sequences, because
-a failure must concern the change, and not the chance. ``make test-stateful`` runs new sequences.
+After a restore, elements carry clusters that the database lacks. ``make test`` always runs the same sequences, so that
+a failure comes from a change of the code, and not from new random sequences. ``make test-stateful`` runs new sequences.
 """
 
 import shutil

@@ -1,4 +1,4 @@
-"""Tests of changes of the topology, while clusters, faults, restarts and pauses go on, in any random sequence."""
+"""Tests of random sequences of changes of the topology, requests, faults, restarts and pauses."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -57,7 +57,7 @@ class Machine:
     # Administrators.
 
     def change_topology(self, choose: Choice) -> None:
-        """Replace the topology or one site's part, or return to an earlier topology. Faults are corrected mostly."""
+        """Replace the topology or one site's part, or return to an earlier topology. Most changes are valid."""
         topology, local = self.world.topology(), choose.random() < 0.4
         wanted = choose.choice((self.earlier[0], *self.earlier[-3:]))
         for _ in range(0 if choose.random() < 0.15 else 6):
@@ -130,7 +130,7 @@ class Machine:
             self.world.converge(name)
 
     def converge_during_another_action(self, choose: Choice) -> None:
-        """Reconcile a device, while somebody changes the topology or a cluster at a moment of the conversation."""
+        """Reconcile a device. Another caller changes the topology or a cluster before the reading or the change."""
         if (name := choose(self.list_devices())) is None:
             return
         hook = choose.choice(("before_read", "before_apply"))

@@ -173,8 +173,8 @@ def _list_refused(clusters: Iterable[str], refusals: Mapping[str, int]) -> froze
 def join_reasons(*reasons: ClusterErrors) -> ClusterErrors:
     """Return the reasons for each cluster, separated by semicolons. Omit repeated reasons.
 
-    Errors must come before reasons that are no errors: the command line takes a text that begins with the progress of a
-    fetch for no error.
+    Pass errors first: if a text begins with the progress of a fetch, the command line does not show the text as an
+    error.
     """
     clusters = dict.fromkeys(cluster for one in reasons for cluster in one)
     return {

@@ -16,6 +16,8 @@ from virtcloud.agent.network.observed_filters import ObservedFilters
 class ObservedSegment:
     """A cluster's segment: the interfaces with the cluster's ownership alias (``network/names.py``).
 
+    The segment of the cluster "" consists of the interfaces without an alias that a killed agent left.
+
     ``port`` is the uplink. It is None if the host does not show which uplink the segment had: the tagged interface or
     the bridge is missing. ``faults`` describes each difference from a correct segment, except wrong MTUs: the correct
     MTU depends on the wanted state. ``mtus`` are the MTUs of the tagged interface, the bridge and the guests' ports, by

@@ -57,7 +57,7 @@ class RemoveSegment:
 
     def __str__(self) -> str:
         """Describe the step."""
-        return f"remove VLAN {self.vlan}"
+        return f"remove {'' if self.cluster else 'incomplete interfaces of '}VLAN {self.vlan}"
 
 
 @dataclass(frozen=True, slots=True)

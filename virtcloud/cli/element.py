@@ -134,7 +134,7 @@ def reconcile(context: click.Context, name: str, as_json: bool) -> None:
 @printing.json_option
 @click.pass_context
 def clean(context: click.Context, /, name: str, *, reason: str, as_json: bool) -> None:
-    """Declare the element NAME clean: nobody needs clusters on NAME that SBF's database does not contain.
+    """Declare the element NAME clean: nobody needs the clusters on NAME that are missing in SBF's database.
 
     After a restore of its database, SBF starts no cluster at a site until all elements of the site have confirmed their
     wanted state. Use this command for an element that will never return. On a switch or edge, SBF also keeps VLANs and

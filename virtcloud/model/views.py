@@ -251,9 +251,7 @@ class Confirmation(Document):
     revision: Revision
     """The revision of the wanted document."""
     incomplete: dict[str, ElementMessage] | None = None
-    """Why each incomplete cluster is not set up completely on this element, by cluster id.
-
-    All other wanted clusters are complete."""
+    """Why each cluster is not set up completely, by cluster id. All other wanted clusters are complete."""
     only_guests: Annotated[tuple[str, ...] | None, OMIT_NONE] = None
     """Ids of clusters in ``incomplete`` that lack only guests. Other clusters in their networks are complete."""
     remaining: Annotated[dict[str, ElementMessage] | None, OMIT_NONE] = None

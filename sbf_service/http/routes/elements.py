@@ -244,7 +244,7 @@ async def reconcile_element(name: Name, caller: CurrentCaller, service: CurrentS
 def declare_element_clean(
     name: Name, declaration: CleanDeclaration, caller: CurrentCaller, service: CurrentService
 ) -> ElementView:
-    """Declare, with a reason, that nobody needs clusters on an element that the database does not contain."""
+    """Declare, with a reason, that nobody needs the clusters on an element that are missing in the database."""
     authorize_element(service.store, caller, Action.DECLARE_CLEAN, name)
     with service.store.change(who=caller.who) as unit:
         unchecked_elements.declare_element_clean(unit, name, declaration.reason)

@@ -184,7 +184,7 @@ def test_a_hundred_new_clusters_are_one_change(world: World) -> None:
     assert world.switches["brno-sw1"].carried() == {"p1": "100-199"}
 
 
-def test_a_cluster_that_ends_during_a_reading_does_not_delay_others(world: World) -> None:
+def test_an_end_during_a_reading_delays_no_other_cluster(world: World) -> None:
     """Otherwise clusters on a slow switch could wait until their deadlines, if others always end during readings."""
     world.settle()
     world.put("ending", spec("brno-h1"))

@@ -69,7 +69,7 @@ def test_a_lost_port_in_use_has_one_error(world: World) -> None:
     assert errors == ["VLAN 100 was last observed on port brno-sw1:p1, which would vanish: end the cluster first"]
 
 
-def test_the_link_of_an_access_port_stays_while_the_port_may_carry_a_vlan(world: World) -> None:
+def test_an_access_link_stays_while_its_vlan_may_remain(world: World) -> None:
     """Otherwise guests at the new end of the link could receive the frames of the VLAN."""
     world.switches.facts = ACCESS
     world.furnish(topology=with_links())
@@ -82,7 +82,7 @@ def test_the_link_of_an_access_port_stays_while_the_port_may_carry_a_vlan(world:
             world.put_topology(moved)
         assert str(refused.value) == (
             "VLAN 100 of cluster demo was last observed on port brno-sw1:p1, whose access link would change: end the "
-            f"cluster, and change the link when the switch has removed the VLAN{OR_REMOVE}"
+            f"cluster if it still runs, and change the link when the switch has removed the VLAN{OR_REMOVE}"
         )
         world.delete("demo")
         world.settle()
@@ -100,7 +100,7 @@ def test_hosts_of_one_network_may_exchange_their_access_ports(world: World) -> N
     world.put_topology(with_links(h1="p2", h2="p1"))
 
 
-def test_the_link_of_an_access_port_stays_while_changes_are_unsaved(world: World) -> None:
+def test_an_access_link_stays_while_changes_are_unsaved(world: World) -> None:
     world.switches.facts = ACCESS
     world.furnish(topology=with_links())
     world.put("demo", spec("brno-h1"))
@@ -114,7 +114,7 @@ def test_the_link_of_an_access_port_stays_while_changes_are_unsaved(world: World
     )
 
 
-def test_a_dead_switch_with_unsaved_changes_is_removed_with_its_links(world: World) -> None:
+def test_a_lost_switch_with_unsaved_changes_can_be_removed(world: World) -> None:
     """The clusters have ended, and their VLAN IDs were declared clean. The hosts move to another switch."""
     world.switches.facts = ACCESS
     world.furnish(topology=with_links())
@@ -182,7 +182,7 @@ def with_spare(kind: str, *ports: str) -> Topology:
     return Topology.model_validate(document)
 
 
-def test_a_host_has_no_pending_save_of_a_switch_with_its_name(world: World) -> None:
+def test_a_host_inherits_no_pending_save_from_a_switch(world: World) -> None:
     world.put_topology(with_spare("switches", "p1"))
     with world.store.change() as unit:
         record_failed_save(unit, "brno-x")
@@ -190,7 +190,7 @@ def test_a_host_has_no_pending_save_of_a_switch_with_its_name(world: World) -> N
     assert world.element("brno-x").unsaved_since is None
 
 
-def test_a_host_with_the_pending_save_of_a_switch_can_lose_a_port(world: World) -> None:
+def test_a_host_with_a_pending_save_can_lose_a_port(world: World) -> None:
     """Earlier versions of SBF left the pending save in the row of the host."""
     world.put_topology(with_spare("hosts", "eth0", "eth1"))
     world.put("demo", spec("brno-h1"))

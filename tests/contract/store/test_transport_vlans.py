@@ -202,7 +202,7 @@ def test_a_collision_with_a_cluster_in_quarantine_names_the_quarantine(four: Wor
     )
 
 
-def test_a_collision_of_many_clusters_names_some_and_counts_the_others() -> None:
+def test_a_collision_of_many_clusters_counts_the_unnamed_clusters() -> None:
     keys = tuple(f"c{number}" for number in range(SHOWN_CLUSTERS + 2))
     text = str(VlanCollision("core", 100, keys, quarantined=("old",)))
     assert f"{', '.join(keys[:SHOWN_CLUSTERS])} and 3 others, which receive" in text
@@ -351,7 +351,7 @@ def test_a_switch_with_unsaved_changes_gets_no_further_transport(world: World) -
     world.put_topology(with_second_transport(d="uplink=new second=core"))
 
 
-def test_a_port_that_joins_a_transport_during_a_reading_gets_no_vlan(world: World) -> None:
+def test_a_port_attached_during_a_reading_gets_no_vlan(world: World) -> None:
     """The worker read its task before the change of the topology, when the port was the port of the cluster's host."""
     world.furnish(topology=with_second_transport())
     world.settle()

@@ -207,7 +207,7 @@ def test_folders_of_another_computers_logins_remain(tmp_path: Path) -> None:
     assert {folder.name for folder in tmp_path.iterdir()} == names
 
 
-def test_a_restart_of_sbf_does_not_end_the_wait_for_elements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_restart_of_sbf_ends_no_wait_for_elements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "sleep", lambda _seconds: None)
     sbf, shown = FakeSbf(certificate=PENDING), list[SshAccessView]()
     sbf.errors = [ServiceStopping("this SBF stops; nothing was changed", 1)]

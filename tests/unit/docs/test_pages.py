@@ -35,7 +35,7 @@ def test_how_to_pages_call_no_sbf_without_tls() -> None:
     assert [page.name for page in pages if plain.search(page.read_text())] == []
 
 
-def test_the_pages_and_the_help_call_sbf_at_the_port_of_the_installation_pages() -> None:
+def test_pages_and_help_use_the_port_of_the_installation() -> None:
     installation = (ROOT / "docs" / "how-to" / "install-on-your-machines.md").read_text()
     ports = set(re.findall(r'^listen = ".*:([0-9]+)"$', installation, re.MULTILINE))
     pages = [*(ROOT / "docs" / "how-to").rglob("*.md"), ROOT / "docs" / "reference" / "commands.md"]

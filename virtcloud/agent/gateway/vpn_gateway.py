@@ -95,7 +95,7 @@ class VpnGateway:
         """Return the observed VPN. Take over running servers of an earlier agent process.
 
         Raise Refused if servers are wanted and the host lacks an unprivileged user for them. Also raise Refused if a
-        server's record cannot be read because too many files are open.
+        server's folder cannot be read, or its record because too many files are open.
         """
         servers = [server for protocol in VpnProtocol if (server := self._observe(protocol, interfaces)) is not None]
         port = self._wanted.ports.get(VpnProtocol.TCP) if self._wanted else None

@@ -72,7 +72,7 @@ class ImageCache:
         return ImageFolder(self.settings.folder, self.settings.guests)
 
     def require(self, name: Name, source: ImageSource, guest_folder: Path) -> GuestImage:
-        """Return an image, and record that a guest uses it. The cache keeps the image while the guest's folder exists.
+        """Return an image, and record its use by a guest until `end_former_uses` or the removal of the guest's folder.
 
         If the image is not in the cache, start a fetch in the background. Raise StepPending until the fetch ends. Raise
         Refused if the image is for another architecture. If the fetch failed, raise its error; the next call then

@@ -43,7 +43,7 @@ LEASE: Final = "1h"
 LEASES_OF_GUEST: Final = 2
 """The largest number of a guest's leases: one of each IP version. dnsmasq counts both versions together."""
 MIN_LEASES: Final = 1000
-"""The limit of leases of a server with few guests, which is dnsmasq's default."""
+"""dnsmasq's default limit of leases. The configuration has a limit only if a higher limit is needed."""
 ADVERTISEMENT_S: Final = 60
 _IPV6: Final = 6
 _IPV6_LENGTHS: Final = range(64, 127)
@@ -140,7 +140,7 @@ def _dhcp_lines(segment: Segment, subnets: Collection[_Subnet]) -> Iterator[str]
         "dhcp-authoritative",
         "leasefile-ro",
         "no-ping",
-        f"dhcp-lease-max={max(MIN_LEASES, LEASES_OF_GUEST * len(segment.guests))}",
+        *((f"dhcp-lease-max={leases}",) if (leases := LEASES_OF_GUEST * len(segment.guests)) > MIN_LEASES else ()),
         f"dhcp-duid=65535,{MAC}",
         f"dhcp-option=option:router{''.join(f',{address}' for address in routers)}",
     )

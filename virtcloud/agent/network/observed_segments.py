@@ -13,9 +13,9 @@ def find_segments(
     """Yield the segments whose interfaces have an ownership alias, with their faults. Pure.
 
     ``records`` are the records of untagged segments' uplinks. A segment with a record is yielded even without
-    interfaces, because the segment's uplink must be restored. Interfaces without an alias, which a killed agent left,
-    are yielded as segments of the cluster "". ``filters`` are the sysctls that pass frames of all
-    bridges to the host's packet filter. Each of these sysctls is a fault of every segment that has an interface.
+    interfaces, because the segment's uplink must be restored. If a killed agent left interfaces without an alias, a
+    segment of the cluster "" is yielded for each of their VLAN IDs. ``filters`` are the sysctls that pass frames of all
+    bridges to the host's packet filter. Each of these sysctls is a fault of every segment with an ownership alias.
     """
     by_index = {interface.index: interface for interface in interfaces}
     clusters_and_vlans = {

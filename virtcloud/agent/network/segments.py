@@ -45,7 +45,7 @@ class SegmentInterfaces:
         return self._kernel.list_interfaces()
 
     def read(self, interfaces: Iterable[KernelInterface] | None = None) -> tuple[ObservedSegment, ...]:
-        """Return the segments whose interfaces have an ownership alias.
+        """Return the segments whose interfaces have an ownership alias, and the remains of a killed agent.
 
         ``interfaces`` are all interfaces of the host, read just before. If ``interfaces`` is None, read the interfaces.
         """

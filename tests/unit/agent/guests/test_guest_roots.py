@@ -179,7 +179,7 @@ def test_a_moved_state_folder_keeps_the_root(tmp_path: Path, image: Path, with_m
     with_mounts(check)
 
 
-def test_a_copied_root_file_system_of_the_host_is_another_image(
+def test_a_copied_root_file_system_is_another_image(
     roots: GuestRoots, image: Path, tmp_path: Path, with_mounts: Run
 ) -> None:
     def check() -> None:

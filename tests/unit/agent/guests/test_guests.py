@@ -337,7 +337,7 @@ def test_changed_peer_files_are_observed_and_replaced(guests: LocalGuests, image
     assert compute_difference(HostWanted(segments=(segment,)), ObservedHost((), guests.read()[0]))[1:] == []
 
 
-def test_a_virtual_machine_that_was_a_container_has_no_peer_files(images: Path, hypervisor: FakeHypervisor) -> None:
+def test_a_former_container_has_no_peer_files(images: Path, hypervisor: FakeHypervisor) -> None:
     settings = GuestSettings(images, images / "logs", "x86_64", stop_grace_s=0)
     hypervisors = {Hypervisor.LXC: hypervisor, Hypervisor.QEMU: FakeHypervisor()}
     guests = LocalGuests(hypervisors, settings, lambda _: None, FakeRoots(images / "logs"), groups=FakeGroups())

@@ -46,7 +46,7 @@ def test_the_texts_that_were_not_used_for_longest_are_removed(cache: TextCache[s
     assert parsed == [texts[1]]
 
 
-def test_a_text_longer_than_an_eighth_of_the_capacity_is_not_cached(cache: TextCache[str], parsed: list[str]) -> None:
+def test_a_text_above_an_eighth_of_the_capacity_is_uncached(cache: TextCache[str], parsed: list[str]) -> None:
     for text in ("x" * 10, "y" * 11) * 2:
         cache.parse(text)
     assert ([text[0] for text in parsed], cache.length) == (["x", "y", "y"], 10)
