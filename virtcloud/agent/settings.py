@@ -109,7 +109,8 @@ class TimingKeys(Document):
         ge=0,
         le=86400,
         description="Seconds for which the batch system's lists must lack a job before the agent removes the job's "
-        "cluster. If a list during this time contains the job, the cluster remains.",
+        "cluster. If a list during this time contains the job, the cluster remains. After two minutes without a list, "
+        "this time starts again at the next list.",
     )
 
 

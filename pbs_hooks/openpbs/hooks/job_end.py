@@ -1,4 +1,4 @@
-"""MoM events other than a job's start: a job's deletion, abort and end, MoM startup, and the periodic report of jobs.
+"""MoM events other than a job's start: a job's deletion, abort and end, and the periodic report of jobs.
 
 No handler in this module fails a job. If the agent does not answer, the server hook ends the cluster at the job's end.
 Reconciliation ends each cluster that the server hook did not end. With the periodic report, the agent can end clusters
@@ -6,7 +6,6 @@ of jobs that PBS lost.
 """
 
 import time
-from typing import Any, List
 
 from pbs_hooks.kit.agent_client import BUSY_SLUG, AgentRefused, AgentUnreachable
 from pbs_hooks.openpbs.hooks.mom_event import MomEvent
@@ -111,23 +110,14 @@ def _remove(event: MomEvent, wait: float, *, retry_until: float) -> bool:
     return True
 
 
-def handle_host_startup(event: MomEvent) -> None:
-    """Report an empty list of jobs, because PBS does not name the host's jobs when a MoM starts.
-
-    A single empty report ends no cluster: the agent ends a cluster only if its job was missing from all reports for
-    some time.
-    """
-    _report_running(event, [])
-
-
 def handle_host_periodic(event: MomEvent) -> None:
-    """Report to the agent all jobs that have a cluster."""
+    """Report to the agent all jobs that have a cluster.
+
+    At the start of a MoM, no hook reports jobs, because PBS does not name the host's jobs in ``exechost_startup``.
+    """
     listed = [job for job in event.event.job_list.values() if not is_in_array(job)]  # the agent refuses array jobs
     jobs = [job for job in listed if read_resource(job, REQUEST_RESOURCE) is not None]
-    _report_running(event, [[cluster_key(job), attempt_number(job)] for job in jobs])
-
-
-def _report_running(event: MomEvent, clusters: List[List[Any]]) -> None:
+    clusters = [[cluster_key(job), attempt_number(job)] for job in jobs]
     try:
         event.ask_about_host({"do": "running", "clusters": clusters})
     except (AgentUnreachable, AgentRefused) as error:

@@ -17,7 +17,6 @@ from pbs_hooks.openpbs.hooks.job_end import (
     handle_abort,
     handle_end,
     handle_host_periodic,
-    handle_host_startup,
     handle_preterm,
 )
 from pbs_hooks.openpbs.hooks.job_start import handle_begin, handle_launch, handle_prologue
@@ -70,7 +69,6 @@ def report_handlers(pbs: Any) -> Dict[int, MomHandler]:
         pbs.EXECJOB_PRETERM: handle_preterm,
         pbs.EXECJOB_ABORT: handle_abort,
         pbs.EXECJOB_END: handle_end,
-        pbs.EXECHOST_STARTUP: handle_host_startup,
         pbs.EXECHOST_PERIODIC: handle_host_periodic,
     }
 

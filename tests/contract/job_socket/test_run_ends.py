@@ -4,14 +4,17 @@ import errno
 import shutil
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from job_socket_agent import Agent
 from sbf_fakes.job_world import JOB, SPEC, active, end_run, state, until
 from sbf_fakes.world import World, spec
 
+from virtcloud.agent import bootstrap
 from virtcloud.agent.files import write_durably
 from virtcloud.agent.job_socket import job_record_store
+from virtcloud.agent.job_socket.request_handler import RequestHandler
 from virtcloud.model.cluster import ClusterState
 
 AWAY = "unix:///nowhere/sbf.sock"
@@ -142,6 +145,29 @@ def test_a_job_missing_twice_is_removed(world: World, host: Agent) -> None:
     host.ask("running", clusters=[])
     assert world.view(JOB).state is ClusterState.ACTIVE
     host.ask("running", clusters=[])
+    until(lambda: world.view(JOB).state is ClusterState.DRAINING)
+
+
+def test_lists_before_and_after_a_gap_end_no_run(
+    world: World, live: Callable[..., Agent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A MoM that starts reports an empty list if its hook has an earlier version. The job continues nevertheless.
+
+    In this test, the grace period is 120 s.
+    """
+    now = [0.0]
+    monkeypatch.setattr(
+        bootstrap,
+        "RequestHandler",
+        lambda dependencies: RequestHandler(replace(dependencies, grace_s=120), clock=lambda: now[0]),
+    )
+    host = live()
+    active(world, host)
+    leaving = []
+    for now[0] in (0, 1000, 1060, 1119, 1120):
+        host.ask("running", clusters=[])
+        leaving.append(host.ask("list")["clusters"][0]["leaving"])
+    assert leaving == [False, False, False, False, True]
     until(lambda: world.view(JOB).state is ClusterState.DRAINING)
 
 

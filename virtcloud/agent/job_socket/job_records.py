@@ -18,8 +18,9 @@ After a reinstallation, a batch system may assign an earlier job's ID to a new j
 replaces the record. After that, requests about the earlier job change nothing.
 """
 
+import math
 from collections.abc import Container, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from virtcloud.agent.job_access.access import JobAccess
@@ -29,6 +30,11 @@ from virtcloud.model.errors import AttemptWaits, Gone, NotFound
 from virtcloud.model.values import ClusterKey
 
 UNCOUNTED_ATTEMPT = 0
+LIST_GAP_S = 120
+"""If no list of jobs arrives for this time, the times since which jobs are missing start again.
+
+This is twice the period of the MoM hook's lists. Without lists, the agent does not know whether a job continued.
+"""
 
 
 class RecordPhase(StrEnum):
@@ -166,24 +172,27 @@ def _change(job: JobRecord, **changes: object) -> JobRecord:
 class MissingJobs:
     """Runs whose jobs are missing from the batch system's list of jobs.
 
-    ``since`` maps each run to when its job was first missing, in seconds of the caller's clock. ``overdue`` contains
-    the runs whose jobs have been missing for the grace period.
+    ``listed_at`` is when the list arrived. ``since`` maps each run to when its job was first missing. Both are in
+    seconds of the caller's clock. ``overdue`` contains the runs whose jobs have been missing for the grace period.
     """
 
-    since: dict[JobRunId, float]
-    overdue: tuple[JobRecord, ...]
+    listed_at: float = -math.inf
+    since: dict[JobRunId, float] = field(default_factory=dict)
+    overdue: tuple[JobRecord, ...] = ()
 
 
 def find_missing_jobs(
-    jobs: Iterable[JobRecord], present: Container[str], since: dict[JobRunId, float], now: float, grace: float
+    jobs: Iterable[JobRecord], present: Container[str], former: MissingJobs, now: float, grace: float
 ) -> MissingJobs:
     """Return the runs whose jobs are missing from the batch system's list of jobs. Pure.
 
-    ``present`` are the keys in the list. ``since`` is `MissingJobs.since` of the previous call. ``now`` and ``grace``
-    are in seconds. A run is overdue if its job has been missing for ``grace`` seconds.
+    ``present`` are the keys in the list. ``former`` is the result of the previous call. ``now`` and ``grace`` are in
+    seconds. A run is overdue if its job has been missing for ``grace`` seconds, without a gap of `LIST_GAP_S` seconds
+    between two lists.
     """
+    since = former.since if now - former.listed_at < LIST_GAP_S else {}
     missing = [
         job for job in jobs if job.phase in {RecordPhase.ASKED, RecordPhase.CANCELLED} and job.cluster not in present
     ]
     overdue = tuple(job for job in missing if job.run in since and now - since[job.run] >= grace)
-    return MissingJobs({job.run: since.get(job.run, now) for job in missing}, overdue)
+    return MissingJobs(now, {job.run: since.get(job.run, now) for job in missing}, overdue)

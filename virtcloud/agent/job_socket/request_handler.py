@@ -12,6 +12,7 @@ from virtcloud.agent.job_socket import start_barrier
 from virtcloud.agent.job_socket.job_record_store import JobRecordStore
 from virtcloud.agent.job_socket.job_records import (
     JobRecord,
+    MissingJobs,
     RecordPhase,
     find_missing_jobs,
     find_run,
@@ -67,7 +68,7 @@ class RequestHandler:
         self._clock = clock
         self._last_results: dict[JobRunId, BarrierResult] = {}
         """The result in the last answer to a request ``state``, for each waiting run."""
-        self._missing_since: dict[JobRunId, float] = {}
+        self._missing = MissingJobs()
         self._missing_lock = threading.Lock()
         self._closing = threading.Event()
 
@@ -162,9 +163,9 @@ class RequestHandler:
         listed = {cluster for cluster, _ in request.clusters}
         with self._missing_lock:
             missing = find_missing_jobs(
-                self._dependencies.records.all(), listed, self._missing_since, self._clock(), self._dependencies.grace_s
+                self._dependencies.records.all(), listed, self._missing, self._clock(), self._dependencies.grace_s
             )
-            self._missing_since = missing.since
+            self._missing = missing
         for job in missing.overdue:
             log.warning("job_missing", cluster=job.cluster, attempt=job.attempt, head=job.head)
             self._end_missing(job)
@@ -195,7 +196,7 @@ class RequestHandler:
 
     def _reset_missing_since(self, job: JobRecord) -> None:
         with self._missing_lock:
-            self._missing_since.pop(job.run, None)
+            self._missing.since.pop(job.run, None)
 
 
 def _is_ending(known: JobRecord | None, job: JobRecord) -> bool:

@@ -126,8 +126,9 @@ class RunningRequest(Document):
     """The list of all jobs of the batch system on this host.
 
     If a run is missing from every list during `timing.job_grace` seconds, the agent ends the run. A request `up` or
-    `state` for the run restarts this time. If the job's script runs on another host, this agent only deletes the
-    record, because the other host ends the cluster.
+    `state` for the run restarts this time. If no list arrives for two minutes, this time starts again at the next list.
+    If the job's script runs on another host, this agent only deletes the record, because the other host ends the
+    cluster.
     """
 
     answer: ClassVar[str] = "nothing."

@@ -4,6 +4,7 @@ import pytest
 
 from virtcloud.agent.job_socket.job_records import (
     JobRecord,
+    MissingJobs,
     RecordPhase,
     find_missing_jobs,
     find_run,
@@ -134,23 +135,31 @@ LISTED_JOB = JobRecord(cluster=ClusterKey("a"), attempt=1, head=True)
 OTHER_HOST = JobRecord(cluster=ClusterKey("b"), attempt=1)
 MISSING_LEAVING = JobRecord(cluster=ClusterKey("c"), attempt=1, head=True, phase=RecordPhase.LEAVING)
 MISSING_CANCELLED = JobRecord(cluster=ClusterKey("d"), attempt=1, head=True, phase=RecordPhase.CANCELLED)
+MISSING_SINCE_1000 = MissingJobs(1060, {LISTED_JOB.run: 1000})
 
 
 def test_a_newly_missing_job_is_not_overdue() -> None:
-    missing = find_missing_jobs([LISTED_JOB], set(), {}, now=1000, grace=0)
+    missing = find_missing_jobs([LISTED_JOB], set(), MissingJobs(), now=1000, grace=0)
     assert (missing.since, missing.overdue) == ({LISTED_JOB.run: 1000}, ())
 
 
 def test_a_missing_job_is_overdue_after_the_grace_period() -> None:
-    early = find_missing_jobs([LISTED_JOB], set(), {LISTED_JOB.run: 1000}, now=1119, grace=120)
-    late = find_missing_jobs([LISTED_JOB], set(), {LISTED_JOB.run: 1000}, now=1120, grace=120)
+    early = find_missing_jobs([LISTED_JOB], set(), MISSING_SINCE_1000, now=1119, grace=120)
+    late = find_missing_jobs([LISTED_JOB], set(), MISSING_SINCE_1000, now=1120, grace=120)
     assert (early.overdue, early.since, late.overdue) == ((), {LISTED_JOB.run: 1000}, (LISTED_JOB,))
 
 
+def test_a_gap_between_lists_restarts_the_grace_period() -> None:
+    """Without lists, the agent does not know whether the job continued. `MISSING_SINCE_1000` arrived at 1060."""
+    before = find_missing_jobs([LISTED_JOB], set(), MISSING_SINCE_1000, now=1179, grace=120)
+    after = find_missing_jobs([LISTED_JOB], set(), MISSING_SINCE_1000, now=1180, grace=120)
+    assert (before.overdue, after.overdue, after.since) == ((LISTED_JOB,), (), {LISTED_JOB.run: 1180})
+
+
 def test_a_listed_job_is_no_longer_missing() -> None:
-    assert find_missing_jobs([LISTED_JOB], {"a"}, {LISTED_JOB.run: 1000}, now=1060, grace=120).since == {}
+    assert find_missing_jobs([LISTED_JOB], {"a"}, MISSING_SINCE_1000, now=1060, grace=120).since == {}
 
 
 def test_a_job_that_is_being_removed_is_not_missing() -> None:
-    missing = find_missing_jobs([OTHER_HOST, MISSING_LEAVING, MISSING_CANCELLED], set(), {}, now=1, grace=0)
+    missing = find_missing_jobs([OTHER_HOST, MISSING_LEAVING, MISSING_CANCELLED], set(), MissingJobs(), now=1, grace=0)
     assert set(missing.since) == {OTHER_HOST.run, MISSING_CANCELLED.run}

@@ -366,9 +366,10 @@ def test_the_server_may_run_the_mom_hook(tmp_path: Path, agent: FakeAgent) -> No
     assert agent.asked() == []
 
 
-def test_the_startup_event_reports_no_jobs(tmp_path: Path, agent: FakeAgent) -> None:
+def test_the_startup_event_sends_no_report(tmp_path: Path, agent: FakeAgent) -> None:
+    """An empty report would claim that the jobs that continue under ``pbs_mom -p`` are missing."""
     assert hook("exechost_startup", tmp_path).accepted
-    assert agent.asked() == [{"do": "running", "clusters": []}]
+    assert agent.asked() == []
 
 
 def test_an_unexpected_error_holds_the_job_and_logs_it(tmp_path: Path, agent: FakeAgent) -> None:
