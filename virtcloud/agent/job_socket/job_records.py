@@ -188,11 +188,16 @@ def find_missing_jobs(
 
     ``present`` are the keys in the list. ``former`` is the result of the previous call. ``now`` and ``grace`` are in
     seconds. A run is overdue if its job has been missing for ``grace`` seconds, without a gap of `LIST_GAP_S` seconds
-    between two lists.
+    between two lists. Runs without an attempt number are never missing: they are jobs of Torque, which sends no lists.
+    On a host that also runs OpenPBS, OpenPBS's lists do not contain jobs of Torque.
     """
     since = former.since if now - former.listed_at < LIST_GAP_S else {}
     missing = [
-        job for job in jobs if job.phase in {RecordPhase.ASKED, RecordPhase.CANCELLED} and job.cluster not in present
+        job
+        for job in jobs
+        if job.attempt != UNCOUNTED_ATTEMPT
+        and job.phase in {RecordPhase.ASKED, RecordPhase.CANCELLED}
+        and job.cluster not in present
     ]
     overdue = tuple(job for job in missing if job.run in since and now - since[job.run] >= grace)
     return MissingJobs(now, {job.run: since.get(job.run, now) for job in missing}, overdue)

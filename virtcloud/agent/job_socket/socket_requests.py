@@ -128,7 +128,7 @@ class RunningRequest(Document):
     If a run is missing from every list during `timing.job_grace` seconds, the agent ends the run. A request `up` or
     `state` for the run restarts this time. If no list arrives for two minutes, this time starts again at the next list.
     If the job's script runs on another host, this agent only deletes the record, because the other host ends the
-    cluster.
+    cluster. The lists have no effect on runs with the attempt number 0.
     """
 
     answer: ClassVar[str] = "nothing."

@@ -135,6 +135,7 @@ LISTED_JOB = JobRecord(cluster=ClusterKey("a"), attempt=1, head=True)
 OTHER_HOST = JobRecord(cluster=ClusterKey("b"), attempt=1)
 MISSING_LEAVING = JobRecord(cluster=ClusterKey("c"), attempt=1, head=True, phase=RecordPhase.LEAVING)
 MISSING_CANCELLED = JobRecord(cluster=ClusterKey("d"), attempt=1, head=True, phase=RecordPhase.CANCELLED)
+OF_TORQUE = JobRecord(cluster=ClusterKey("e"), attempt=0, head=True)
 MISSING_SINCE_1000 = MissingJobs(1060, {LISTED_JOB.run: 1000})
 
 
@@ -158,6 +159,12 @@ def test_a_gap_between_lists_restarts_the_grace_period() -> None:
 
 def test_a_listed_job_is_no_longer_missing() -> None:
     assert find_missing_jobs([LISTED_JOB], {"a"}, MISSING_SINCE_1000, now=1060, grace=120).since == {}
+
+
+def test_an_uncounted_run_is_never_missing() -> None:
+    """Lists of OpenPBS do not contain the jobs of Torque on the same host."""
+    missing = find_missing_jobs([OF_TORQUE], set(), MissingJobs(1060, {OF_TORQUE.run: 1000}), now=1120, grace=120)
+    assert (missing.since, missing.overdue) == ({}, ())
 
 
 def test_a_job_that_is_being_removed_is_not_missing() -> None:
