@@ -90,7 +90,7 @@ def check_installation(
         yield HookFinding("SBF", good=False, seen=str(error))
     else:
         yield HookFinding("SBF", good=True, seen=f"answers at {keys.get('sbf')}, and accepts the hooks' token")
-        yield from _check_hosts(server, read_hook_settings(state, MOM_HOOK), elements, now)
+        yield from _check_hosts(server, keys, elements, now)
     yield from _check_copies(installation)
     yield from check_reconciliation(reconciled, now)
 
@@ -178,7 +178,10 @@ def _check_hosts(
 
 
 def _read_host_names(keys: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return the setting ``hosts``, or an empty mapping if the setting is invalid. `_check_hooks` reports the fault."""
+    """Return the server hook's setting ``hosts``, or an empty mapping if the setting is invalid.
+
+    `_check_hooks` reports an invalid setting.
+    """
     try:
         return read_names(keys.get("hosts", {}))
     except ValueError:

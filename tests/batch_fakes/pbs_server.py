@@ -46,11 +46,12 @@ class FakePbsServer:
     changes: list[str] = field(default_factory=list)
     busy: bool = False
     dies_at: int | None = None
+    nodes: tuple[str, ...] = ()
 
     def run_line(self, line: str) -> str:
         verb, kind, *rest = line.split(maxsplit=3)
         if verb == "list":
-            return self._hooks() if kind == "hook" else self._resources()
+            return {"hook": self._hooks, "node": self._nodes}.get(kind, self._resources)()
         if verb == "export":
             return self.files.get((rest[0], rest[1].split()[0]), "")
         self._record_change(line)
@@ -87,6 +88,9 @@ class FakePbsServer:
             f"Hook {name}\n" + "".join(_attribute(key, value) for key, value in attributes.items()) + "\n"
             for name, attributes in self.hooks.items()
         )
+
+    def _nodes(self) -> str:
+        return "".join(f"Node {name}\n    ntype = PBS\n    state = free\n\n" for name in self.nodes)
 
     def _resources(self) -> str:
         if not self.resources:

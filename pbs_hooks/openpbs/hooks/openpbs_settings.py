@@ -40,11 +40,18 @@ class MomSettings(NamedTuple):
     removal: float
 
 
+_HOST_NAMES = "an object that maps PBS's host names to SBF's host names"
 HOSTS_SETTING = SettingKey(
-    "an object that maps PBS's host names to SBF's host names",
+    _HOST_NAMES,
     read_names,
     {},
     "SBF's names of hosts that PBS names differently; default: PBS's name up to the first dot.",
+)
+UNUSED_HOSTS_SETTING = SettingKey(
+    _HOST_NAMES,
+    read_names,
+    {},
+    "No effect: only the server's hook translates names of hosts. Installed settings may contain this key.",
 )
 _PATH = "a path that starts with /, or null"
 SERVER_SETTINGS = OrderedDict(
@@ -156,7 +163,7 @@ MOM_SETTINGS = OrderedDict(
                 "even if the removal is not complete.",
             ),
         ),
-        ("hosts", HOSTS_SETTING),
+        ("hosts", UNUSED_HOSTS_SETTING),
     ]
 )  # type: Mapping[str, SettingKey]
 
@@ -167,6 +174,6 @@ def read_server_settings(file: Optional[str]) -> ServerSettings:
 
 
 def read_mom_settings(file: Optional[str]) -> MomSettings:
-    """Read the settings of the MoM hook; raises SettingsError. The MoM hook does not need the setting ``hosts``."""
+    """Read the settings of the MoM hook; raises SettingsError. The setting ``hosts`` has no effect."""
     values = read_settings(file, MOM_SETTINGS)
     return MomSettings(values["socket"], values["patience"], values["removal"])

@@ -1,11 +1,16 @@
 """Tests of the faults of PBS hosts that ``virtcloud pbs status`` detects. The PBS server's host runs this command."""
 
+import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
+from batch_fakes.pbs_server import FakePbsServer, with_program
 
 from pbs_hooks.openpbs import hook_status, install
-from pbs_hooks.openpbs.server_state import InstalledHook, ServerState
+from pbs_hooks.openpbs.install import HookSources
+from pbs_hooks.openpbs.qmgr import PbsInstallation
+from pbs_hooks.openpbs.server_state import SETTINGS_TYPE, InstalledHook, ServerState
 from virtcloud.jobs.host_names import element_of_host
 from virtcloud.model.element import ElementKind
 from virtcloud.model.errors import BadInput
@@ -82,6 +87,41 @@ def test_an_invalid_setting_of_hosts_is_reported_and_ignored(hosts: object) -> N
         install.check_settings("mom", {"hosts": hosts})
     findings = hook_status._check_hosts(OneNodeServer(), {"hosts": hosts}, [element("n1")], NOW)
     assert [finding.seen for finding in findings] == ["1 of 1 are in SBF and have a running agent"]
+
+
+@pytest.mark.parametrize(
+    ("hook", "found"),
+    [
+        (
+            "virtcloud_server",
+            [("hosts", "1 of 1 are in SBF and have a running agent")],
+        ),
+        (
+            "virtcloud_mom",
+            [
+                ("host n1", "SBF has no host n1: jobs with a cluster cannot run there"),
+                ("hosts", "0 of 1 are in SBF and have a running agent"),
+            ],
+        ),
+    ],
+)
+def test_hosts_have_the_names_of_the_server_hooks_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hook: str, found: list[tuple[str, str]]
+) -> None:
+    """If only the MoM hook's settings have the name of n1, no job with a cluster starts there."""
+    installed = FakePbsServer(nodes=("n1",))
+    for name in ("virtcloud_server", "virtcloud_mom"):
+        with_program(installed, name, "")
+        installed.files[name, SETTINGS_TYPE] = json.dumps({"hosts": {"n1": "brno-h1"}} if name == hook else {})
+    monkeypatch.setattr(hook_status, "_read_elements", lambda _: [element("brno-h1")])
+    findings = hook_status.check_installation(
+        installed,
+        PbsInstallation(tmp_path, tmp_path),
+        HookSources(lambda _: "", lambda *_: None),
+        tmp_path / "status.json",
+        NOW,
+    )
+    assert [(one.subject, one.seen) for one in findings if one.subject.startswith("host")] == found
 
 
 @pytest.mark.parametrize("name", ["sbf", "token_file", "ca_file"])
