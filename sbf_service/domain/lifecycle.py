@@ -177,16 +177,9 @@ class ClusterTransition:
     quarantines: bool = False
 
 
-def find_transition(
-    cluster: ClusterStatus, now: datetime, drain_deadline: timedelta, *, ends_leases: bool = True
-) -> ClusterTransition | None:
-    """Return the next due transition of a cluster, or None. Another transition may be due afterwards.
-
-    If ``ends_leases`` is false, omit the transition at the end of the lease.
-    """
+def find_transition(cluster: ClusterStatus, now: datetime, drain_deadline: timedelta) -> ClusterTransition | None:
+    """Return the next due transition of a cluster, or None. Another transition may be due afterwards."""
     for rule in TRANSITION_RULES:
-        if rule.condition is Condition.LEASE_ENDED and not ends_leases:
-            continue
         if cluster.state in rule.states and cluster.holds(rule.condition, now, drain_deadline):
             to = cluster.state if rule.to is None else check_transition(cluster.state, rule.to)
             return ClusterTransition(to, _describe_reason(cluster, rule, now), rule.frees, rule.quarantines)

@@ -35,15 +35,6 @@ Examples are SIGSTOP, a frozen control group, or a disk that does not answer. Wi
 a shorter suspension makes no running agent stale.
 """
 
-LEASE_GRACE_S = 300.0
-"""The time after a start, a suspension or an outage of the database, during which SBF ends no cluster because of its
-lease.
-
-Until then, nobody could extend leases. With the default interval of 30 s, the reconciliation of jobs has ten rounds for
-the extensions. If SBF restarts repeatedly within this time, leases end no cluster: a cluster that continues too long
-does less harm than the end of a running job.
-"""
-
 log = get_log(__name__)
 
 
@@ -73,11 +64,8 @@ class DeadlineTransactions(Protocol):
         elements that are already recorded as unreachable.
         """
 
-    def apply_transitions(self, *, ends_leases: bool) -> None:
-        """Apply all due transitions of clusters. Idempotent.
-
-        If ``ends_leases`` is false, omit the transitions at the end of a lease.
-        """
+    def apply_transitions(self) -> None:
+        """Apply all due transitions of clusters. Idempotent."""
 
     def record_stale_agent(self, name: Name, silence: timedelta) -> None:
         """Record element ``name`` as unreachable, unless its agent has sent a heartbeat since ``find_overdue``.
@@ -98,18 +86,17 @@ class StoreDeadlineTransactions:
         with self.store.read() as unit:
             return bool(find_due_clusters(unit, self.timing.drain)), find_stale_agents(unit, silence)
 
-    def apply_transitions(self, *, ends_leases: bool) -> None:
+    def apply_transitions(self) -> None:
         """Apply all due transitions, in one database transaction for each group of clusters.
 
         If the transaction of a group fails, apply the transitions of each cluster separately.
         """
-        apply = partial(self._apply, ends_leases=ends_leases)
         with self.store.read() as unit:
-            due = iter(find_due_clusters(unit, self.timing.drain, ends_leases=ends_leases))
+            due = iter(find_due_clusters(unit, self.timing.drain))
         while group := list(islice(due, MAX_GROUP)):
-            if not _try_change(partial(apply, group)):
+            if not _try_change(partial(self._apply, group)):
                 for cluster_id in group:
-                    _try_change(partial(apply, [cluster_id]), cluster_id=cluster_id)
+                    _try_change(partial(self._apply, [cluster_id]), cluster_id=cluster_id)
 
     def record_stale_agent(self, name: Name, silence: timedelta) -> None:
         """Record element ``name`` as unreachable, unless its agent has sent a heartbeat since ``find_overdue``."""
@@ -118,9 +105,9 @@ class StoreDeadlineTransactions:
                 message = _describe_silence(require_element(unit, name), silence)
                 record_error(unit, name, message, self.timing.drain, reachable=False, with_transitions=False)
 
-    def _apply(self, ids: Sequence[str], *, ends_leases: bool) -> None:
+    def _apply(self, ids: Sequence[str]) -> None:
         with self.store.change() as unit:
-            apply_due_transitions(unit, self.timing.drain, BY_IDS, ends_leases=ends_leases, ids=ids)
+            apply_due_transitions(unit, self.timing.drain, BY_IDS, ids=ids)
 
 
 def _describe_silence(row: ElementRow, silence: timedelta) -> str:
@@ -137,7 +124,6 @@ class DeadlineSweep:
     timing: ServiceTiming
     clock: Callable[[], float] = time.monotonic
     suspended_after_s: float = SUSPENDED_AFTER_S
-    lease_grace_s: float = LEASE_GRACE_S
     _started: float | None = field(default=None)
     """The time of the first sweep since the start, the last suspension, or the last failure of the database."""
     _last_sweep: float | None = field(default=None)
@@ -153,23 +139,21 @@ class DeadlineSweep:
     def _run(self) -> None:
         silence = timedelta(seconds=self.timing.agent_silence)
         due, silent = self.transactions.find_overdue(silence)
-        running_s = self._measure_running_time()
-        stale = silent if running_s >= self.timing.agent_silence else []
+        stale = silent if self._has_run_long_enough() else []
         for name in stale:
             _try_change(partial(self.transactions.record_stale_agent, name, silence), element=name)
         if due or stale:
-            self.transactions.apply_transitions(ends_leases=running_s >= self.lease_grace_s)
+            self.transactions.apply_transitions()
 
-    def _measure_running_time(self) -> float:
-        """Return for how many seconds the service has run, and the database has answered.
+    def _has_run_long_enough(self) -> bool:
+        """Return whether the service has run, and the database has answered, for ``agent_silence``.
 
-        While SBF was stopped or suspended, or the database did not answer, SBF could record no heartbeats and extend no
-        leases. Therefore, until the service has run for ``agent_silence``, a missing heartbeat makes no agent stale.
-        Until the service has run for ``lease_grace_s``, no cluster ends because of its lease.
+        Until then, a missing heartbeat makes no agent stale, because SBF could not record heartbeats while SBF was
+        stopped or suspended, or the database did not answer.
         """
         now = self.clock()
         was_suspended = self._last_sweep is not None and now - self._last_sweep > self.suspended_after_s
         self._last_sweep = now
         if self._started is None or was_suspended:
             self._started = now
-        return now - self._started
+        return now - self._started >= self.timing.agent_silence

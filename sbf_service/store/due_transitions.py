@@ -81,7 +81,7 @@ _HAS_MEMBERS = exists().where(
 )
 _STILL_CARRIED = or_(_CARRIED, _HAS_MEMBERS)
 _HOLDS = {
-    Condition.LEASE_ENDED: ClusterRow.lease_ends <= bindparam("leases_before"),
+    Condition.LEASE_ENDED: ClusterRow.lease_ends <= bindparam("now"),
     Condition.COMPLETE: ~_IS_OBSTACLE,
     Condition.INCOMPLETE: _IS_OBSTACLE,
     Condition.SETUP_DEADLINE_PASSED: ClusterRow.deadline <= bindparam("now"),
@@ -112,10 +112,6 @@ To find incomplete clusters, the query begins with the few unconfirmed elements 
 """
 
 
-def make_due_parameters(now: datetime, drain_deadline: timedelta, *, ends_leases: bool = True) -> dict[str, object]:
-    """Return the parameters of :data:`HAS_DUE_TRANSITION` and :data:`FIND_DUE`.
-
-    If ``ends_leases`` is false, no transition at the end of a lease is due: no time is earlier than NULL.
-    """
-    leases_before = now if ends_leases else None
-    return {"now": now, "drained_before": now - drain_deadline, "leases_before": leases_before}
+def make_due_parameters(now: datetime, drain_deadline: timedelta) -> dict[str, object]:
+    """Return the parameters of :data:`HAS_DUE_TRANSITION`."""
+    return {"now": now, "drained_before": now - drain_deadline}

@@ -91,24 +91,16 @@ BY_IDS = ClusterSelection(ClusterRow.id.in_(bindparam("ids", type_=NAME_TYPE, ex
 
 
 def apply_due_transitions(
-    unit: Unit,
-    drain_deadline: timedelta,
-    selected: ClusterSelection | None = None,
-    *,
-    ends_leases: bool = False,
-    **parameters: object,
+    unit: Unit, drain_deadline: timedelta, selected: ClusterSelection | None = None, **parameters: object
 ) -> None:
     """Apply all due transitions of the selected clusters (None: all clusters). Idempotent.
 
     ``parameters`` are the bound parameters of ``selected``. After a member's transition, also apply the due transitions
     of the cluster that created the network: this cluster may have waited for the member's end.
-
-    Only the deadline sweep sets ``ends_leases``, because only the deadline sweep detects a former outage of SBF.
-    Otherwise, a cluster whose lease has ended continues.
     """
     networks = set[str]()
     for _ in range(MAX_TRANSITIONS):
-        due = find_due_transitions(unit, drain_deadline, selected, ends_leases=ends_leases, **parameters)
+        due = find_due_transitions(unit, drain_deadline, selected, **parameters)
         states = [row.state for row, _ in due]
         for (row, transition), state in zip(due, states, strict=True):
             if row.state == state:  # a member has another state if its network began to end earlier in this loop
@@ -118,39 +110,27 @@ def apply_due_transitions(
         if not due:
             break
     if networks:
-        apply_due_transitions(unit, drain_deadline, BY_IDS, ends_leases=ends_leases, ids=sorted(networks))
+        apply_due_transitions(unit, drain_deadline, BY_IDS, ids=sorted(networks))
 
 
 def find_due_transitions(
-    unit: Unit,
-    drain_deadline: timedelta,
-    selected: ClusterSelection | None = None,
-    *,
-    ends_leases: bool = True,
-    **parameters: object,
+    unit: Unit, drain_deadline: timedelta, selected: ClusterSelection | None = None, **parameters: object
 ) -> list[tuple[ClusterRow, ClusterTransition]]:
-    """Return each due transition of the selected clusters, or of all clusters, with its cluster.
-
-    If ``ends_leases`` is false, omit the transitions at the end of a lease.
-    """
-    due = make_due_parameters(unit.now, drain_deadline, ends_leases=ends_leases)
+    """Return each due transition of the selected clusters, or of all clusters, with its cluster."""
     rows: Sequence[ClusterRow] = (
-        read_clusters_by_id(unit, find_due_clusters(unit, drain_deadline, ends_leases=ends_leases))
+        read_clusters_by_id(unit, find_due_clusters(unit, drain_deadline))
         if selected is None
-        else read_clusters(unit, selected.due, due | parameters)
+        else read_clusters(unit, selected.due, make_due_parameters(unit.now, drain_deadline) | parameters)
     )
     statuses = read_cluster_statuses(unit, rows)
-    transitions = [find_transition(status, unit.now, drain_deadline, ends_leases=ends_leases) for status in statuses]
+    transitions = [find_transition(status, unit.now, drain_deadline) for status in statuses]
     return [(row, transition) for row, transition in zip(rows, transitions, strict=True) if transition is not None]
 
 
-def find_due_clusters(unit: Unit, drain_deadline: timedelta, *, ends_leases: bool = True) -> list[str]:
-    """Return the IDs of all clusters with a due transition.
-
-    If ``ends_leases`` is false, omit the transitions at the end of a lease.
-    """
+def find_due_clusters(unit: Unit, drain_deadline: timedelta) -> list[str]:
+    """Return the IDs of all clusters with a due transition."""
     unit.session.flush()
-    due = make_due_parameters(unit.now, drain_deadline, ends_leases=ends_leases)
+    due = make_due_parameters(unit.now, drain_deadline)
     return list(unit.connection.execute(FIND_DUE, due).scalars())
 
 

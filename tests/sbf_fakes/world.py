@@ -193,7 +193,6 @@ class World:
         settings = ServiceSettings.model_validate({"database": self.database, "timing": self.timing, "replica": "one"})
         service = build_service(settings, self.switches.platform_of, self.clock, self.edges.platform_of)
         service.scheduler.sweep.suspended_after_s = inf  # tests run the sweep rarely
-        service.scheduler.sweep.lease_grace_s = 0  # tests of leases need not wait after a start
         share_compiled(service.store.engine)
         event.listen(service.store.engine, "connect", disable_synchronous_writes)
         self.made.append(service)

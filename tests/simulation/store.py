@@ -210,8 +210,8 @@ class MemoryStore:
         if (transition := make_drain(row.state, "the cluster was ended")) is not None:
             self._apply_transition(row, transition)
 
-    def apply_transitions(self, *, ends_leases: bool) -> None:
-        self._apply_transitions(self.clusters, ends_leases=ends_leases)
+    def apply_transitions(self) -> None:
+        self._apply_transitions(self.clusters)
 
     # elements
 
@@ -426,18 +426,18 @@ class MemoryStore:
     def _apply_transitions_on(self, name: Name) -> None:
         self._apply_transitions([cluster for cluster in self.clusters if name in cluster.placements])
 
-    def _apply_transitions(self, rows: Iterable[Cluster], *, ends_leases: bool = False) -> None:
+    def _apply_transitions(self, rows: Iterable[Cluster]) -> None:
         networks: dict[str, Cluster] = {}
         for row in sorted(rows, key=lambda cluster: (cluster.deadline, cluster.key)):
             while row.state not in ENDED_STATES or row.quarantined:
-                transition = find_transition(self._make_status(row), self.now, DRAIN, ends_leases=ends_leases)
+                transition = find_transition(self._make_status(row), self.now, DRAIN)
                 if transition is None:
                     break
                 self._apply_transition(row, transition)
                 if row.joined is not None:
                     networks[row.joined.id] = row.joined
         if networks:
-            self._apply_transitions(networks.values(), ends_leases=ends_leases)
+            self._apply_transitions(networks.values())
 
     def _apply_transition(self, row: Cluster, transition: ClusterTransition) -> None:
         effects = compute_effects(row.state, None, transition)

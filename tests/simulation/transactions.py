@@ -9,7 +9,6 @@ transaction changes nothing. If answers are lost, a transaction is committed, bu
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
 from typing import TypeVar
 
 from sbf_service.domain.due_elements import DeviceStatus, DueDevices
@@ -210,9 +209,8 @@ class MemoryDeadlines:
         store = self.database.store
         return self.database.do("find overdue clusters", lambda: (store.is_overdue(), store.find_stale_agents(silence)))
 
-    def apply_transitions(self, *, ends_leases: bool) -> None:
-        apply = partial(self.database.store.apply_transitions, ends_leases=ends_leases)
-        self.database.do("apply the due transitions", apply)
+    def apply_transitions(self) -> None:
+        self.database.do("apply the due transitions", self.database.store.apply_transitions)
 
     def record_stale_agent(self, name: Name, silence: timedelta) -> None:
         self.database.do(f"record the stale agent of {name}", lambda: self._record_stale(name, silence))

@@ -88,7 +88,7 @@ class StorePair:
         action = self.random.choice(self.actions)
         memory, real = action()
         assert memory == real, action.__name__
-        self.memory.apply_transitions(ends_leases=True)
+        self.memory.apply_transitions()
         self.real.sweep()
         return action.__name__
 

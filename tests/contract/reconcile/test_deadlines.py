@@ -12,7 +12,6 @@ from sbf_service.reconcile.deadlines import StoreDeadlineTransactions
 from sbf_service.store import transitions
 from sbf_service.store.cluster_queries import find_clusters
 from sbf_service.store.cluster_tables import ClusterRow
-from sbf_service.store.clusters import extend_lease
 from sbf_service.store.due_transitions import HAS_DUE_TRANSITION, make_due_parameters
 from sbf_service.store.leases import record_agent_heartbeat
 from sbf_service.store.revisions import require_element
@@ -79,7 +78,7 @@ def test_one_transaction_changes_few_clusters(active: World, monkeypatch: pytest
             unit.session.get_one(ElementRow, name).confirmed_revision = 0
     changed = list[set[str]]()
     store = replace(active.store, publish=lambda topics: changed.append({one for one in topics if "state:" in one}))
-    StoreDeadlineTransactions(store, active.service.settings.timing).apply_transitions(ends_leases=True)
+    StoreDeadlineTransactions(store, active.service.settings.timing).apply_transitions()
     assert sorted(changed, key=str) == [{"state:a"}, {"state:b"}]
     assert find_due_clusters(active) == []
 
@@ -167,63 +166,6 @@ def test_no_agent_is_stale_right_after_a_suspension_of_sbf(world: World) -> None
         world.sweep()
         states.append(world.element("brno-h1").reachable)
     assert states == [True] * 6 + [False]
-
-
-@pytest.fixture
-def repaired(active: World) -> World:
-    """SBF after an outage of two hours, during which the lease of cluster b ended."""
-
-    def read_clock() -> float:
-        return active.clock.now.timestamp()
-
-    active.service = active.restarted()
-    sweep = active.service.scheduler.sweep
-    sweep.clock, sweep.lease_grace_s = read_clock, deadlines.LEASE_GRACE_S
-    active.clock.advance(7200)
-    return active
-
-
-def test_a_lease_that_ended_during_an_outage_can_be_extended(repaired: World) -> None:
-    repaired.settle()
-    repaired.clock.advance(299)
-    repaired.settle()
-    with repaired.store.change() as unit:
-        assert extend_lease(unit, "b", 3600).state is ClusterState.ACTIVE
-    repaired.clock.advance(1)
-    repaired.settle()
-    assert repaired.view("b").state is ClusterState.ACTIVE
-
-
-def test_a_lease_without_extension_ends_after_the_grace(repaired: World) -> None:
-    repaired.settle()
-    repaired.clock.advance(299)
-    repaired.settle()
-    assert repaired.view("b").state is ClusterState.ACTIVE
-    repaired.clock.advance(1)
-    repaired.sweep()
-    assert repaired.view("b").state is ClusterState.DRAINING
-
-
-def test_a_confirmation_ends_no_lease(repaired: World) -> None:
-    """An agent can confirm a revision before the first deadline sweep."""
-    with repaired.store.change() as unit:
-        require_element(unit, "praha-h1").reachable = False
-    repaired.confirm_hosts()
-    assert repaired.element("praha-h1").reachable
-    assert repaired.view("b").state is ClusterState.ACTIVE
-
-
-def test_no_lease_ends_right_after_an_outage_of_the_database(repaired: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    with repaired.store.change() as unit:
-        extend_lease(unit, "b", 1000)
-    repaired.settle()
-    repaired.clock.advance(1000)
-    with monkeypatch.context() as outage:
-        outage.setattr(StoreDeadlineTransactions, "find_overdue", refuse)
-        with pytest.raises(DatabaseUnavailable):
-            repaired.sweep()
-    repaired.settle()
-    assert repaired.view("b").state is ClusterState.ACTIVE
 
 
 def test_a_new_host_has_sent_no_heartbeat_yet(world: World) -> None:

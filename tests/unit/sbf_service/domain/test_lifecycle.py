@@ -110,11 +110,6 @@ def test_a_cluster_drains_when_its_lease_ends(state: ClusterState) -> None:
     )
 
 
-def test_other_transitions_do_not_wait_for_ends_of_leases() -> None:
-    one = cluster(ClusterState.CONFIGURING, part("brno-sw1", confirmed=5), lease_ends=NOW)
-    assert find_transition(one, NOW, DRAIN, ends_leases=False) == ClusterTransition(ClusterState.ACTIVE)
-
-
 @pytest.mark.parametrize(
     ("state", "end"), [(ClusterState.DRAINING, ClusterState.RELEASED), (ClusterState.FAILING, ClusterState.FAILED)]
 )
