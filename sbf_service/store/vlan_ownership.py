@@ -61,7 +61,7 @@ def record_known_vlans(row: ElementRow, managed: VlanSet, foreign: Iterable[Fore
 
 
 def keep_claimed_vlans(unit: Unit, row: ElementRow) -> None:
-    """Keep only the known VLAN IDs that clusters of the site have claimed, because SBF has not read the new device."""
+    """Delete the known VLAN IDs that no cluster of the site has claimed, because SBF has not read the new device."""
     row.known_vlans &= VlanSet(unit.session.scalars(select(ClaimRow.vlan).where(ClaimRow.site == row.site)))
 
 

@@ -97,7 +97,8 @@ def test_hosts_of_one_network_may_exchange_their_access_ports(world: World) -> N
     world.furnish(topology=with_links())
     world.put("demo", spec("brno-h1", "brno-h2"))
     world.settle()
-    world.put_topology(with_links(h1="p2", h2="p1"))
+    world.put_topology(moved := with_links(h1="p2", h2="p1"))
+    assert world.topology().peers == moved.peers
 
 
 def test_an_access_link_stays_while_changes_are_unsaved(world: World) -> None:

@@ -73,7 +73,7 @@ class DomainPreparation:
         return self.cache.require(guest.image, guest.image_source, self.settings.folders / name)
 
     def end_former_uses(self, name: str, guest: GuestWanted) -> None:
-        """Let the cache evict the images of a guest's former domains, of which none runs.
+        """Permit the eviction of the images of a guest's former domains, of which none runs any more.
 
         Raise Refused if this cannot be recorded.
         """
