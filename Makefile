@@ -67,7 +67,7 @@ screenshots: setup ## write the pictures of the console in docs/how-to/console a
 bench: setup ## measure speed and compare it with the targets (ten minutes)
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks
 
-check: setup ## check format, lint, types, layers of imports and generated pages
+check: setup ## check format, lint, types, layers of imports, Ansible's files and generated pages
 	@$(SIDE_BY_SIDE) check-types check-rest
 
 check-types:
@@ -77,6 +77,7 @@ check-rest:
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/lint-imports
+	@$(BIN)/yamllint --strict --config-data '{extends: default, rules: {comments: {min-spaces-from-content: 1}, line-length: {max: 160}}}' ansible
 	@$(BIN)/python docs/generate.py --check
 
 compile-tests: # once, because the workers of `make test` start together, and each of them would compile all test modules
