@@ -127,7 +127,7 @@ def _make_connection_class(counter: CostCounter) -> type[sqlite3.Connection]:
 
 @dataclass(frozen=True, slots=True)
 class ServerProcesses:
-    """The processes of a database server on this machine: the process ``pid`` and its children."""
+    """The processes of a database server on this machine: the process ``pid`` and its children, also ended ones."""
 
     pid: int
 
@@ -140,6 +140,7 @@ class ServerProcesses:
                     words = (folder / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
                 except OSError:
                     continue
-                if int(words[1]) == self.pid or int(folder.name) == self.pid:
-                    total += int(words[11]) + int(words[12])
+                is_server = int(folder.name) == self.pid
+                if is_server or int(words[1]) == self.pid:
+                    total += sum(map(int, words[11:15] if is_server else words[11:13]))
         return total / os.sysconf("SC_CLK_TCK")
