@@ -125,6 +125,8 @@ FAULTS = {
     "link down": ("", "ip link set vu100 down"),
     "address": ("", "ip address flush dev vu100"),
     "route": ("namespaces/c100", "ip route delete default"),
+    "inner routes": ("namespaces/c100", "ip route flush table main"),
+    "all inner routes": ("namespaces/c100", "ip route flush table all"),
     "inner forwarding": ("namespaces/c100", "sysctl -w net.ipv4.ip_forward=0"),
 }
 
