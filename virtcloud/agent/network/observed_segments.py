@@ -15,7 +15,8 @@ def find_segments(
     ``records`` are the records of untagged segments' uplinks. A segment with a record is yielded even without
     interfaces, because the segment's uplink must be restored. If a killed agent left interfaces without an alias, a
     segment of the cluster "" is yielded for each of their VLAN IDs. ``filters`` are the sysctls that pass frames of all
-    bridges to the host's packet filter. Each of these sysctls is a fault of every segment with an ownership alias.
+    bridges to the host's packet filter. Each of these sysctls is a fault of every segment with an ownership alias. If
+    only a renamed bridge is left of a cluster, a segment with the VLAN ID 0 is yielded for this cluster.
     """
     by_index = {interface.index: interface for interface in interfaces}
     clusters_and_vlans = {
@@ -26,6 +27,11 @@ def find_segments(
         for vlan in _vlan_ids(interface)
     }
     untagged = {(record.cluster, record.vlan) for record in records}
+    known = {cluster for cluster, _ in clusters_and_vlans | untagged}
+    for cluster in sorted(
+        {names.cluster_of_alias(one.alias) or "" for one in by_index.values() if is_renamed(one)} - known
+    ):
+        yield ObservedSegment(cluster, 0, None, ("a renamed bridge of the cluster",))
     for cluster, vlan in sorted(untagged - clusters_and_vlans):
         yield ObservedSegment(cluster, vlan, None, ("the bridge is missing",), untagged=True)
     for vlan in sorted({vlan_of_incomplete(interface) or 0 for interface in by_index.values()} - {0}):
@@ -37,7 +43,10 @@ def find_segments(
         untagged_uplink = names.uplink_of_alias(bridge.alias) if bridge else None
         uplink = by_index.get(tagged.parent or 0) if tagged else _find_interface(untagged_uplink, by_index.values())
         interface_faults = _find_faults(vlan, tagged or uplink, bridge, uplink, by_index.values())
-        faults = (*interface_faults, *(f"{sysctl} is set" for sysctl in filters))
+        renamed = (
+            f"{one.name} is a renamed bridge of the cluster" for one in find_renamed(cluster, vlan, by_index.values())
+        )
+        faults = (*interface_faults, *(f"{sysctl} is set" for sysctl in filters), *renamed)
         ports = (interface for interface in by_index.values() if names.is_guest_port(interface.name, vlan))
         yield ObservedSegment(
             cluster,
@@ -53,11 +62,25 @@ def find_segments(
 
 def find_owned(cluster: str, vlan: int, interfaces: Iterable[KernelInterface]) -> list[KernelInterface]:
     """Return the interfaces with the cluster's ownership alias and this VLAN ID."""
-    return [
-        interface
-        for interface in interfaces
-        if names.cluster_of_alias(interface.alias) == cluster and vlan in _vlan_ids(interface)
-    ]
+    return [interface for interface in find_owned_by(cluster, interfaces) if vlan in _vlan_ids(interface)]
+
+
+def is_renamed(interface: KernelInterface) -> bool:
+    """Return whether an interface is a cluster's bridge that another program renamed."""
+    is_bridge = interface.kind == "bridge" and names.cluster_of_alias(interface.alias) is not None
+    return is_bridge and names.vlan_of_bridge(interface.name) is None
+
+
+def find_renamed(cluster: str, vlan: int, interfaces: Iterable[KernelInterface]) -> list[KernelInterface]:
+    """Return the cluster's renamed bridges, except bridges with a port of the cluster in another VLAN."""
+    listed = list(interfaces)
+    elsewhere = {one.master for one in find_owned_by(cluster, listed) if _vlan_ids(one) - {vlan}}
+    return [one for one in find_owned_by(cluster, listed) if is_renamed(one) and one.index not in elsewhere]
+
+
+def find_owned_by(cluster: str, interfaces: Iterable[KernelInterface]) -> list[KernelInterface]:
+    """Return the interfaces with the cluster's ownership alias."""
+    return [interface for interface in interfaces if names.cluster_of_alias(interface.alias) == cluster]
 
 
 def vlan_of_incomplete(interface: KernelInterface) -> int | None:
