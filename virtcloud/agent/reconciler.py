@@ -128,8 +128,7 @@ class HostReconciler:
         self._timing = timing
         self._last_revision: int | None = None
         self._last_wanted: HostWanted | None = None
-        self._ends = GuestEnds(clock, host.find_end_cause)
-        self._lasting = LastingFaults()
+        self._ends, self._lasting = GuestEnds(clock, host.find_end_cause), LastingFaults()
         self._failed_rounds = 0
         self._refusals: dict[str, int] = {}
         self._pending: ClusterErrors = {}

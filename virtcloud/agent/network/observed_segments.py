@@ -1,6 +1,6 @@
 """The observed segments of a host, and the segments' faults. Ownership aliases identify the segments' interfaces."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from virtcloud.agent.network import names
 from virtcloud.agent.network.interfaces import KernelInterface, UplinkRecord
@@ -27,15 +27,9 @@ def find_segments(
         for vlan in _vlan_ids(interface)
     }
     untagged = {(record.cluster, record.vlan) for record in records}
-    known = {cluster for cluster, _ in clusters_and_vlans | untagged}
-    for cluster in sorted(
-        {names.cluster_of_alias(one.alias) or "" for one in by_index.values() if is_renamed(one)} - known
-    ):
-        yield ObservedSegment(cluster, 0, None, ("a renamed bridge of the cluster",))
     for cluster, vlan in sorted(untagged - clusters_and_vlans):
         yield ObservedSegment(cluster, vlan, None, ("the bridge is missing",), untagged=True)
-    for vlan in sorted({vlan_of_incomplete(interface) or 0 for interface in by_index.values()} - {0}):
-        yield ObservedSegment("", vlan, None, ("a killed agent left an interface without an alias",))
+    yield from _find_remains(by_index.values(), {cluster for cluster, _ in clusters_and_vlans | untagged})
     for cluster, vlan in sorted(clusters_and_vlans):
         owned = find_owned(cluster, vlan, by_index.values())
         tagged = next((interface for interface in owned if _is_tagged_uplink(interface)), None)
@@ -58,6 +52,16 @@ def find_segments(
             uplink.mtu if uplink else None,
             tuple(sorted(interface.name for interface in owned if is_job_port(interface, cluster, vlan))),
         )
+
+
+def _find_remains(interfaces: Iterable[KernelInterface], known: Container[str]) -> Iterator[ObservedSegment]:
+    """Yield the segments of renamed bridges of clusters that are not in ``known``, and of incomplete interfaces."""
+    listed = list(interfaces)
+    renamed = {names.cluster_of_alias(interface.alias) or "" for interface in listed if is_renamed(interface)}
+    for cluster in sorted(cluster for cluster in renamed if cluster not in known):
+        yield ObservedSegment(cluster, 0, None, ("a renamed bridge of the cluster",))
+    for vlan in sorted({vlan_of_incomplete(interface) or 0 for interface in listed} - {0}):
+        yield ObservedSegment("", vlan, None, ("a killed agent left an interface without an alias",))
 
 
 def find_owned(cluster: str, vlan: int, interfaces: Iterable[KernelInterface]) -> list[KernelInterface]:
