@@ -1,8 +1,9 @@
 """The folder of uploaded images: one file per content, with the content's SHA-256 as its name.
 
-SBF writes an upload to a hidden file, locked (flock(2)) while the upload runs. The transaction that inserts the image's
-row into the database also renames this file. If a file has no lock and no row, a killed process left the file behind.
-The next upload removes such files.
+SBF writes an upload to a hidden file, locked (flock(2)) while the upload runs. The file's name contains the announced
+size and a digest of the owner, so that the quota of images also counts the running uploads of all replicas. The
+transaction that inserts the image's row into the database also renames this file. If a file has no lock and no row, a
+killed process left the file behind. The next upload removes such files.
 """
 
 import errno
@@ -104,9 +105,9 @@ class ImageFolder:
     path: Path
 
     @contextmanager
-    def open_upload(self, size: int) -> Iterator[Upload]:
+    def open_upload(self, size: int, owner: str) -> Iterator[Upload]:
         """Yield a new upload of ``size`` bytes. At the end of the ``with`` block, remove a file that was not placed."""
-        hidden = self.path / f"{HIDDEN}{token_hex(8)}"
+        hidden = self.path / f"{_begin_name(owner)}{size}-{token_hex(8)}"
         with _translate_full_disk(self.path):
             self.path.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
             descriptor = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
@@ -117,6 +118,15 @@ class ImageFolder:
             finally:
                 with suppress(FileNotFoundError):
                     hidden.unlink()
+
+    def count_uploading(self, owner: str) -> int:
+        """Return the announced bytes of all running uploads of ``owner``. Uploads of killed processes do not count.
+
+        If two uploads begin at the same moment, each counts the other.
+        """
+        begin = _begin_name(owner)
+        running = (path for path in self.path.glob(f"{begin}*") if _is_locked(path))
+        return sum(int(path.name.removeprefix(begin).partition("-")[0]) for path in running)
 
     def find(self, sha256: Sha256) -> Path:
         """Return the file of an image. Raise NotFound if this replica has no such file."""
@@ -155,6 +165,23 @@ class ImageFolder:
                 _remove_unlocked(path)
             elif Sha256.matches(path.name) and path.name not in known:
                 path.unlink(missing_ok=True)
+
+
+def _begin_name(owner: str) -> str:
+    """Return the beginning of the names of the owner's hidden files."""
+    return f"{HIDDEN}{hashlib.sha256(owner.encode()).hexdigest()[:16]}-"
+
+
+def _is_locked(path: Path) -> bool:
+    """Return whether an upload runs. A shared lock lets other readers of the lock pass, but no upload."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:  # the upload has ended
+        return False
+    return False
 
 
 def _remove_unlocked(path: Path) -> None:

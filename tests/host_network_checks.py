@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
-from host_network_world import SYSCTL, UPLINKS, HostNetworkWorld, is_ours
+from host_network_world import SYSCTL, UPLINKS, HostNetworkWorld, is_ours, is_renamed_port
 
 from virtcloud.agent.network import names
 from virtcloud.agent.network.interfaces import KernelInterface
@@ -105,7 +105,7 @@ class HostNetworkChecks:
 
     def find_obstacle(self, segment: Segment, links: Links) -> bool:
         """Return whether something prevents that a segment is built."""
-        if BRIDGED.read_text().strip() != "0" or any(name.startswith("renamed") for name in links):
+        if BRIDGED.read_text().strip() != "0" or any(is_renamed_port(one) for one in links.values()):
             return True
         if "table bridge virtcloud" in self.list_tables() and not self.has_own_table():
             return True

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from host_network_checks import BRIDGED, HostNetworkChecks
-from host_network_world import SYSCTL, UPLINKS, is_ours, read_sysctls, write_sysctls
+from host_network_world import SYSCTL, UPLINKS, is_ours, is_renamed_port, read_sysctls, write_sysctls
 
 from virtcloud.agent.network import names
 from virtcloud.agent.network.interfaces import KernelInterface
@@ -197,7 +197,7 @@ class OtherPrograms(HostNetworkChecks):
         self.world.hypervisor.stubborn.clear()
         self.world.hypervisor.immortal.clear()
         for name, one in self.world.list_links().items():
-            if (not is_ours(one) or name.startswith("renamed")) and name not in {
+            if (not is_ours(one) or is_renamed_port(one)) and name not in {
                 "lo",
                 *UPLINKS,
                 *(f"p{port}" for port in UPLINKS),

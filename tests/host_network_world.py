@@ -241,3 +241,8 @@ def is_ours(interface: KernelInterface) -> bool:
     """Return whether the agent, or a hypervisor for the agent, created an interface."""
     is_new = interface.name.startswith("vcnew")
     return names.cluster_of_alias(interface.alias) is not None or names.is_guest_port(interface.name) or is_new
+
+
+def is_renamed_port(interface: KernelInterface) -> bool:
+    """Return whether another program renamed an interface that is no bridge: the agent replaces only bridges."""
+    return interface.name.startswith("renamed") and interface.kind != "bridge"

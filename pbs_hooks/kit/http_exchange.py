@@ -26,6 +26,10 @@ tls_contexts = {}  # type: Dict[Tuple[Optional[str], float], ssl.SSLContext]
 """TLS contexts by CA file and its modification time. Reading certificates takes tens of milliseconds."""
 
 
+class AnswerTooLong(ValueError):
+    """An answer has more than `MAX_ANSWER_BYTES` bytes."""
+
+
 class HttpRequest(NamedTuple):
     """A request: the address of the server, and the data to send."""
 
@@ -40,7 +44,8 @@ class HttpRequest(NamedTuple):
 def send_request(call: HttpRequest, deadline: Deadline) -> Tuple[int, bytes]:
     """Send a request. Return the status and the body of the answer.
 
-    Raise OSError, ValueError, http.client.HTTPException, DeadlineExceeded or ChildError.
+    Raise OSError, ValueError, http.client.HTTPException, DeadlineExceeded or ChildError. Raise AnswerTooLong, which is
+    a ValueError, for a body of more than `MAX_ANSWER_BYTES` bytes.
     """
     server = urlsplit(call.url)
     opened = _connect(server.scheme, server.hostname, server.port, server.path, deadline)
@@ -59,7 +64,7 @@ def send_request(call: HttpRequest, deadline: Deadline) -> Tuple[int, bytes]:
     finally:
         opened.close()
     if len(text) > MAX_ANSWER_BYTES:
-        raise ValueError("an answer longer than %d bytes" % MAX_ANSWER_BYTES)
+        raise AnswerTooLong("expected at most %d bytes, got more" % MAX_ANSWER_BYTES)
     if answer.length:  # a read with a limit does not report the early end of an answer
         raise http.client.IncompleteRead(text, answer.length)
     return answer.status, text

@@ -15,7 +15,7 @@ from typing import Any, Dict, NamedTuple, Optional
 from urllib.parse import quote
 
 from pbs_hooks.kit.deadline import ChildError, Deadline, DeadlineExceeded
-from pbs_hooks.kit.http_exchange import HttpRequest, send_request
+from pbs_hooks.kit.http_exchange import AnswerTooLong, HttpRequest, send_request
 from virtcloud.jobs.request_ids import REQUEST_ID_HEADER, TRACE_HEADER, job_request_id, make_traceparent
 
 BREAKER_VARIABLE = "VIRTCLOUD_SBF_ASK_AGAIN"
@@ -50,7 +50,17 @@ class SbfUnreachable(Exception):
 
     A call is not sent if the circuit breaker blocks it, or if the token file is invalid. A call without an answer may
     have reached SBF.
+
+    ``summary`` is the beginning of a message about the error.
     """
+
+    summary = "SBF does not answer"
+
+
+class AnswerUnusable(SbfUnreachable):
+    """SBF, or a proxy, sent an answer that hooks cannot use."""
+
+    summary = "the answer of SBF cannot be used"
 
 
 class SbfAddress(NamedTuple):
@@ -147,9 +157,9 @@ def call_sbf(  # noqa: PLR0913, PLR0917 - the parts of a request
 
     ``request_id`` is the request ID in SBF's logs. The call is part of the trace of this ID.
 
-    Raise SbfUnreachable if SBF did not answer, or if the answer is not JSON, is a redirection (of a proxy), or has
-    status 502, 503 or 504 (not available). Also raise SbfUnreachable if the token file cannot be read or does not
-    contain exactly one token.
+    Raise SbfUnreachable if SBF did not answer, or if the answer has status 502, 503 or 504 (not available). Also raise
+    SbfUnreachable if the token file cannot be read or does not contain exactly one token. Raise AnswerUnusable if the
+    answer is too long, is not JSON, or is a redirection (of a proxy).
     """
     headers = {"Accept": "application/json", "Content-Type": "application/json"}
     if request_id is not None:
@@ -161,21 +171,32 @@ def call_sbf(  # noqa: PLR0913, PLR0917 - the parts of a request
             headers["Authorization"] = "Bearer " + _read_token(where.token_file)
         sent = HttpRequest(where.sbf, method, path, headers, body, where.ca_file)
         status, text = send_request(sent, deadline or Deadline(2.0))
-        _refuse_redirection(where.sbf, status)
-        answer = SbfAnswer(status, json.loads(text.decode() or "null"))
     except (DeadlineExceeded, socket.timeout):
         raise SbfUnreachable("no answer in time") from None
+    except AnswerTooLong as error:
+        raise AnswerUnusable(str(error)) from None
     except (OSError, ValueError, http.client.HTTPException, ChildError) as error:
         raise SbfUnreachable(_describe_error(error)) from None
+    _refuse_redirection(where.sbf, status)
+    answer = SbfAnswer(status, _parse_document(text, status))
     if status in UNAVAILABLE_STATUSES:
         raise SbfUnreachable(answer.detail)
     return answer
 
 
+def _parse_document(text: bytes, status: int) -> Any:
+    try:
+        return json.loads(text.decode() or "null")
+    except ValueError as error:
+        if status in UNAVAILABLE_STATUSES:  # a proxy's page, because SBF does not run
+            return None
+        raise AnswerUnusable("expected JSON, got HTTP status %d and other data: %s" % (status, error)) from None
+
+
 def _refuse_redirection(address: str, status: int) -> None:
     if FIRST_REDIRECTION_STATUS <= status < FIRST_ERROR_STATUS:
         text = "%s: expected an answer of SBF, got a redirection (HTTP status %d); set sbf to the address of SBF itself"
-        raise SbfUnreachable(text % (address, status))
+        raise AnswerUnusable(text % (address, status))
 
 
 def _cluster_path(key: str) -> str:

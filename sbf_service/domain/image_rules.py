@@ -106,18 +106,25 @@ def check_size(limits: ImageLimits, size: int) -> None:
         )
 
 
-def check_image_quota(owner: str, used: int, added: int, limit_mb: int | None) -> None:
+def check_image_quota(owner: str, used: int, added: int, limit_mb: int | None, uploading: int = 0) -> None:
     """Raise QuotaExceeded if the images of ``owner`` at SBF would exceed the quota.
 
-    ``used`` is the size of the owner's stored images and ``added`` the size of the new image, both in bytes.
-    ``limit_mb`` is in MiB, or None for no limit.
+    ``used`` is the size of the owner's stored images, ``added`` the size of the new image, and ``uploading`` the size
+    of the owner's other images that are being uploaded, all in bytes. ``limit_mb`` is in MiB, or None for no limit.
     """
-    if limit_mb is not None and used + added > limit_mb * MIB:
+    if limit_mb is None or used + uploading + added <= limit_mb * MIB:
+        return
+    if used + added <= limit_mb * MIB:
         raise QuotaExceeded(
-            f"{owner} already stores {to_mib(used)} MiB of images, and the new image has {to_mib(added)} MiB "
-            f"(limit of both together {limit_mb} MiB): remove an image (virtcloud image remove), or add the image "
-            "with a URL"
+            f"{owner} stores {to_mib(used)} MiB of images and is uploading {to_mib(uploading)} MiB, and the new image "
+            f"has {to_mib(added)} MiB (limit of all together {limit_mb} MiB): try again after the other uploads, "
+            "remove an image (virtcloud image remove), or add the image with a URL"
         )
+    raise QuotaExceeded(
+        f"{owner} already stores {to_mib(used)} MiB of images, and the new image has {to_mib(added)} MiB "
+        f"(limit of both together {limit_mb} MiB): remove an image (virtcloud image remove), or add the image "
+        "with a URL"
+    )
 
 
 def check_unused(name: Name, users: Sequence[str | None]) -> None:

@@ -98,6 +98,17 @@ def check_sites_attached(network: LiveCluster, sites: Iterable[Site]) -> None:
             )
 
 
+def describe_growth_remedy(network: LiveCluster) -> str:
+    """Return the end of an error: what to do if a network's VLAN ID is in use at a new site, or on the transport there.
+
+    A network that names its later sites gets a VLAN ID that is free at all these sites and on the transport.
+    """
+    return (
+        f"; use hosts at {' and '.join(sorted(network.vlans))}, or create the network again with its later sites "
+        "(`sites` of the spec), so that SBF chooses a VLAN ID that is free there too"
+    )
+
+
 def _find_known_ports(topology: Topology, cluster: LiveCluster) -> Iterable[PortRef]:
     try:
         return find_access_ports(topology, cluster)

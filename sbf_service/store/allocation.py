@@ -168,16 +168,22 @@ def allocate_requested(
 
 
 def check_not_taken(  # noqa: PLR0913, PLR0917 - the parameters of the message
-    unit: Unit, transport: Transport | None, vlan: VlanId, sees: CanSeeOwner, subject: str, network: str = ""
+    unit: Unit,
+    transport: Transport | None,
+    vlan: VlanId,
+    sees: CanSeeOwner,
+    subject: str,
+    network: str = "",
+    remedy: str = "",
 ) -> None:
     """Raise NoVlanFree if a network other than ``network`` has a VLAN ID on a transport.
 
-    The transport is one that separates networks only by their VLAN IDs. ``subject`` begins the message.
+    The transport separates networks only by their VLAN IDs. ``subject`` begins the message, and ``remedy`` ends it.
     """
     if transport is not None and (user := find_vlan_user(unit, transport, vlan, network)) is not None:
         raise NoVlanFree(
             f"{subject} is not free on transport {transport.name}, which separates clusters only by their VLAN IDs: "
-            f"{_describe_holder(user.cluster, sees)} at site {user.site}"
+            f"{_describe_holder(user.cluster, sees)} at site {user.site}{remedy}"
         )
 
 

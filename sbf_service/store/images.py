@@ -61,8 +61,8 @@ class NewImage:
     quota: QuotaLimits
 
 
-def find_same_image(unit: Unit, new: NewImage) -> CatalogueImage | None:
-    """Return the owner's image with this name and content, or None.
+def find_same_image(unit: Unit, new: NewImage, uploading: int = 0) -> CatalogueImage | None:
+    """Return the owner's image with this name and content, or None. The owner uploads ``uploading`` other bytes.
 
     Raise NameTaken if another image has this name, and NotAdmitted or QuotaExceeded if the owner may not add the image.
     """
@@ -72,7 +72,7 @@ def find_same_image(unit: Unit, new: NewImage) -> CatalogueImage | None:
         if image.owner == new.owner and image.source == new.source:
             return image
         raise NameTaken(_describe_taken(image, new))
-    _check_allowed(unit, new)
+    _check_allowed(unit, new, uploading)
     return None
 
 
@@ -88,7 +88,7 @@ def check_addition(unit: Unit, new: NewImage) -> None:
     _check_allowed(unit, new)
 
 
-def _check_allowed(unit: Unit, new: NewImage) -> None:
+def _check_allowed(unit: Unit, new: NewImage, uploading: int = 0) -> None:
     topology_names = list_topology_names(read_topology(unit)) if read_topology_version(unit) is not None else ()
     check_name_allowed(
         new.name,
@@ -99,7 +99,7 @@ def _check_allowed(unit: Unit, new: NewImage) -> None:
     )
     if _is_stored(new.source):
         limit_mb = find_limits(unit, new.owner, new.quota).images_mb
-        check_image_quota(new.owner, read_stored_bytes(unit, new.owner), new.source.size, limit_mb)
+        check_image_quota(new.owner, read_stored_bytes(unit, new.owner), new.source.size, limit_mb, uploading)
 
 
 def add_image(unit: Unit, new: NewImage, place_file: Callable[[], None] = lambda: None) -> tuple[CatalogueImage, bool]:

@@ -11,6 +11,7 @@ from sbf_service.domain.network_conflicts import (
     check_ports_exclusive,
     check_ports_stay_access,
     check_sites_attached,
+    describe_growth_remedy,
 )
 from sbf_service.domain.paths import LiveCluster, choose_transport, find_sites
 from sbf_service.domain.subnets import NetworkIdentity
@@ -257,10 +258,10 @@ def _allocate_at_new_sites(  # noqa: PLR0913, PLR0917 - the parameters of alloca
     this site. Raise NoVlanFree if no suitable VLAN ID is free, or if another network on the transport has the VLAN ID
     and the transport separates networks only by their VLAN IDs.
     """
-    vlan, vlans = next(iter(network.vlans.values())), {}
+    vlan, vlans, remedy = next(iter(network.vlans.values())), {}, describe_growth_remedy(network)
+    subject = f"network {network.key} uses VLAN {vlan}, which"
     if sites:
-        subject = f"network {network.key} uses VLAN {vlan}, which"
-        check_not_taken(unit, transport, vlan, sees, subject, network.network.id)
+        check_not_taken(unit, transport, vlan, sees, subject, network.network.id, remedy)
     for site, pool in zip(sites, read_site_pools(unit, sites, reserved), strict=True):
         if vlan in pool.free:
             vlans[site.name] = vlan
@@ -268,8 +269,7 @@ def _allocate_at_new_sites(  # noqa: PLR0913, PLR0917 - the parameters of alloca
             vlans |= allocate_longest_unused(unit, [site], reserved, None)
         else:
             raise NoVlanFree(
-                f"network {network.key} uses VLAN {vlan}, which is not free at site {site.name}: "
-                f"{describe_unavailable(unit, pool, vlan, sees)}"
+                f"{subject} is not free at site {site.name}: {describe_unavailable(unit, pool, vlan, sees)}{remedy}"
             )
     return vlans
 

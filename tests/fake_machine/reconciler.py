@@ -99,7 +99,8 @@ class FakeManagedHost:
 
     Steps of clusters in ``refuses`` raise Refused. ``waits`` maps a cluster to a text. Steps that start guests of this
     cluster raise StepPending with this text. If ``refuses_filters`` is true, steps that set filters raise Refused. If
-    ``ignores_steps`` is true, steps have no effect. ``fqdns`` resolves no names, because this host is no router.
+    ``refuses_stops`` is true, steps that stop guests raise Refused. If ``ignores_steps`` is true, steps have no effect.
+    ``fqdns`` resolves no names, because this host is no router.
     """
 
     def __init__(self) -> None:
@@ -110,6 +111,7 @@ class FakeManagedHost:
         self.refuses: set[str] = set()
         self.waits: dict[str, str] = {}
         self.refuses_filters = False
+        self.refuses_stops = False
         self.ignores_steps = False
         self.end_causes: dict[str, EndCause] = {}
         self.end_searches: list[float] = []
@@ -148,6 +150,8 @@ class FakeManagedHost:
 
     def apply(self, step: Step) -> None:
         if step.cluster in self.refuses or (self.refuses_filters and isinstance(step, FilterGuests)):
+            raise Refused("the kernel refused")
+        if self.refuses_stops and isinstance(step, StopGuests):
             raise Refused("the kernel refused")
         if isinstance(step, StartGuest) and step.cluster in self.waits:
             raise StepPending(self.waits[step.cluster])

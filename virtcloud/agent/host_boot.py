@@ -7,7 +7,9 @@ host was rebooted since.
 
 from pathlib import Path
 
+from virtcloud.agent import log
 from virtcloud.agent.files import refuse_os_errors, write_durably
+from virtcloud.model.errors import Refused
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -43,3 +45,15 @@ class HostBoot:
             self._record.parent.mkdir(parents=True, exist_ok=True)
             write_durably(self._record, f"{self._present}\n".encode())
         self._recorded = self._present
+
+
+def record_boot(boot: HostBoot | None, element: str) -> None:
+    """Record that a reboot was reported. Without the record, a restarted agent reports the same reboot again.
+
+    If the record cannot be written, only log the error: a host with a full disk must be reconciled nevertheless.
+    """
+    try:
+        if boot is not None:
+            boot.record_report()
+    except Refused as error:
+        log.warning("boot_not_recorded", element=element, error=error)

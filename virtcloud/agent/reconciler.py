@@ -15,8 +15,8 @@ a step fails                    the steps of other clusters are applied; SBF rec
                                 changes or a job waits for its cluster
 only removals of clusters fail  the revision is confirmed, except the removal of these clusters; the removals are
                                 retried with growing pauses
-only starts of guests fail      the revision is confirmed, except the clusters of these guests, and the members of
-                                the networks that these clusters created; the starts are retried with growing pauses
+only starts of guests, or       the revision is confirmed, except the clusters of these guests, and the members of
+stops of wanted guests, fail    the networks that these clusters created; the steps are retried with growing pauses
 a hypervisor does not answer    segments are reconciled nevertheless: the segment of a removed cluster is removed,
                                 even if guests of this cluster are still running; no revision is confirmed until
                                 every hypervisor was read
@@ -24,6 +24,9 @@ the host refuses a cluster      SBF receives a report of the refusal, and sets t
 three times in a row            for the cluster's deadline
 a guest ended by itself         the guest starts again after a pause that grows with each end; its cluster is not
                                 confirmed until the guest has run for a while; other clusters are confirmed
+a guest runs without its port   the cluster is not confirmed until its owner resets the guest, or until the
+on the host, or the gateway's   administrator corrects the gateway; other clusters are confirmed
+link to the outside is missing
 a guest's image is fetched      all other clusters are reconciled and confirmed; SBF receives the progress of the fetch
 SBF's database was restored,    existing interfaces and guests of the network stay; the agent creates further
 and SBF has not yet checked a   interfaces and guests of the network only when a later document of SBF requests them
@@ -46,7 +49,7 @@ from dataclasses import dataclass
 from virtcloud.agent import log
 from virtcloud.agent.difference import compute_difference
 from virtcloud.agent.guest_ends import GuestEnds
-from virtcloud.agent.host_boot import HostBoot
+from virtcloud.agent.host_boot import HostBoot, record_boot
 from virtcloud.agent.host_conclusions import (
     describe_remaining_steps,
     has_drifted,
@@ -56,6 +59,7 @@ from virtcloud.agent.host_conclusions import (
     select_certain_steps,
 )
 from virtcloud.agent.host_reports import ElementApi, HostReports, join_reasons
+from virtcloud.agent.lasting_faults import LastingFaults
 from virtcloud.agent.observed_host import ObservedHost
 from virtcloud.agent.step_application import ClusterErrors, ManagedHost, StepApplication, unsupported_segments
 from virtcloud.agent.steps import FilterGuests, StartGuest, Step
@@ -63,7 +67,7 @@ from virtcloud.agent.supervision import StopRequested, StopSignal
 from virtcloud.client.call_headers import calling_for
 from virtcloud.client.http_errors import compute_retry_pause
 from virtcloud.model.call_context import join_calls
-from virtcloud.model.errors import AnswerUnreadable, Refused, ServiceUnreachable, VirtcloudError
+from virtcloud.model.errors import AnswerUnreadable, ServiceUnreachable, VirtcloudError
 from virtcloud.model.wanted import HostWanted, WantedDocument
 from virtcloud.tracing import span_of_calls
 
@@ -124,7 +128,7 @@ class HostReconciler:
         self._timing = timing
         self._last_revision: int | None = None
         self._last_wanted: HostWanted | None = None
-        self._ends = GuestEnds(clock, host.find_end_cause)
+        self._ends, self._lasting = GuestEnds(clock, host.find_end_cause), LastingFaults()
         self._failed_rounds = 0
         self._refusals: dict[str, int] = {}
         self._pending: ClusterErrors = {}
@@ -228,8 +232,8 @@ class HostReconciler:
     def _reconcile(self, document: WantedDocument) -> tuple[ClusterErrors, bool]:
         """Read the host, and apply the difference.
 
-        Return the errors, except those of failed starts (``_unstarted``), and whether the host had drifted before the
-        difference was applied.
+        Return the errors, except those of starts and stops of wanted guests (``_unstarted``), and whether the host had
+        drifted before the difference was applied.
         """
         self._pending, self._held, self._fetches, self._unstarted, drifted = {}, {}, {}, {}, False
         try:
@@ -238,18 +242,20 @@ class HostReconciler:
             steps = compute_difference(document.wanted, observed)
             self._ends.observe(steps, observed)
             certain = [step for step in select_certain_steps(steps, observed) if not self._ends.has_ended(step)]
-            drifted = has_drifted(certain, document, self._reports.exceptions, rebooted=self._is_rebooted())
+            rebooted = self._boot is not None and self._boot.is_unreported
+            drifted = has_drifted(certain, document, self._reports.exceptions, rebooted=rebooted)
             if drifted:
                 self._reports.report_drift(document, steps)
             if drifted or not observed.hypervisor_errors:
-                self._record_boot()
+                record_boot(self._boot, self._element)
             due = self._ends.select_due(steps)
             errors = self._apply(due, document) if due else {}
             if due and list_failed_removals(document.wanted, errors) == errors:
                 remaining, observed = self._read_back(document, due)
                 errors = {**remaining, **errors}
             ended = self._ends.describe(map_cluster_keys(document.wanted), self._unstarted)
-            self._pending = join_reasons(self._unstarted, ended, self._held, self._fetches)
+            lasting = self._lasting.describe(document.wanted, observed)
+            self._pending = join_reasons(self._unstarted, ended, lasting, self._held, self._fetches)
             errors = {**unsupported_segments(document.wanted.segments), **errors}
             if observed.hypervisor_errors:
                 errors[""] = "; ".join(observed.hypervisor_errors)
@@ -260,20 +266,6 @@ class HostReconciler:
         except Exception as error:  # noqa: BLE001 - reported and retried like any other error
             return {"": str(log.internal_error(error, element=self._element, revision=document.revision))}, drifted
         return errors, drifted
-
-    def _is_rebooted(self) -> bool:
-        return self._boot is not None and self._boot.is_unreported
-
-    def _record_boot(self) -> None:
-        """Record that a reboot was reported. Without the record, a restarted agent reports the same reboot again.
-
-        If the record cannot be written, only log the error: a host with a full disk must be reconciled nevertheless.
-        """
-        try:
-            if self._boot is not None:
-                self._boot.record_report()
-        except Refused as error:
-            log.warning("boot_not_recorded", element=self._element, error=error)
 
     def _apply(self, steps: Iterable[Step], document: WantedDocument) -> ClusterErrors:
         former, self._refusals = self._refusals, {}

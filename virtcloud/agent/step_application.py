@@ -5,6 +5,7 @@ After an error of a step, the later steps of the same cluster are skipped, with 
 * A segment is removed even if its guests could not be stopped. These guests then have no network.
 * The filters are set nevertheless, because the cluster's running guests need them.
 * If the start of one guest fails, the cluster's other guests are started nevertheless.
+* If a wanted guest cannot be stopped, for example for a reset, only starts of the cluster's guests are skipped.
 * Steps that concern no single cluster do not depend on each other.
 
 A guest is also not started if the step that builds the guest's segment, or the step that sets the segment's filters,
@@ -21,11 +22,8 @@ from typing import Final, Protocol
 
 from virtcloud import __version__
 from virtcloud.agent import log
-from virtcloud.agent.file_servers.nfs_difference import ServeFiles
-from virtcloud.agent.gateway.namespace_difference import BuildNamespace
-from virtcloud.agent.gateway.vpn_difference import AddVpnPort
 from virtcloud.agent.guest_ends import EndCause
-from virtcloud.agent.host_services.server_difference import ServeGuests
+from virtcloud.agent.held_steps import CreationStep, split_held_steps
 from virtcloud.agent.observed_host import ObservedHost
 from virtcloud.agent.steps import BuildSegment, FilterGuests, RemoveSegment, StartGuest, Step, StepPending, StopGuests
 from virtcloud.agent.supervision import StopSignal
@@ -80,10 +78,6 @@ MAX_STARTS: Final = 16
 """Limit of guests that start at the same time on a host. A host with many processors has the same limit."""
 MAX_REASONS: Final = 3
 """Limit of reasons in the text about a cluster's pending steps."""
-HELD_REASON: Final = (
-    "SBF's database was restored from a backup: other clusters may still use the network's VLAN ID; SBF sets up the "
-    "network after SBF has read all elements that may carry this VLAN ID (virtcloud element list)"
-)
 ClusterErrors = dict[str, str]
 """Errors by cluster ID. An error that concerns no single cluster has the key `""`."""
 
@@ -113,8 +107,8 @@ class StepOutcomes:
 
     ``errors`` are the errors of failed steps. ``pending`` are the reasons of steps that could not be applied yet.
     ``held`` are the reasons of steps that wait until SBF requests them in a later document. ``refused`` are the IDs of
-    clusters with a step that the host refused. ``unstarted`` are the IDs of clusters with a failed start of a guest.
-    Only starts of these clusters failed, because no guest is started after another error of its cluster.
+    clusters with a step that the host refused. ``unstarted`` are the IDs of wanted clusters of which only starts and
+    stops of wanted guests failed. A wanted guest is stopped because of a reset, another spec, or its owner's request.
     """
 
     errors: ClusterErrors = field(default_factory=dict)
@@ -138,7 +132,7 @@ class StepOutcomes:
                 failed.setdefault((step.cluster, str(error)), []).append(str(step))
                 if isinstance(error, Refused | Unsafe):
                     self.refused.add(step.cluster)
-                if isinstance(step, StartGuest):
+                if _is_of_wanted_guests(step):
                     self.unstarted.add(step.cluster)
         for cluster, reasons in pending.items():
             self.pending[cluster] = _join_reasons(reasons)
@@ -179,11 +173,13 @@ class StepApplication:
         outcomes, unbuilt = StepOutcomes(held=held), set[str]()
         for batch in list_batches(permitted_steps):
             self._stop.check()
-            permitted = [step for step in batch if not _is_blocked(step, outcomes.errors, unbuilt)]
+            permitted = [step for step in batch if not _is_blocked(step, outcomes, unbuilt)]
             applied = list(zip(permitted, self._apply_batch(permitted, keys), strict=True))
             outcomes.record(applied)
             done = [step for step, error in applied if error is None]
             unbuilt |= {step.cluster for step in batch if isinstance(step, _Network) and step not in done}
+            others = {step.cluster for step in batch if not _is_of_wanted_guests(step) and step not in done}
+            outcomes.unstarted.intersection_update(keys.keys() - others)
         return outcomes
 
     def _apply_batch(self, batch: list[Step], keys: Mapping[str, ClusterKey]) -> list[VirtcloudError | None]:
@@ -233,34 +229,15 @@ def list_batches(steps: Iterable[Step]) -> Iterator[list[Step]]:
 
 
 _Network = BuildSegment | FilterGuests
-_Creation = BuildSegment | ServeGuests | StartGuest | AddVpnPort | BuildNamespace | ServeFiles
 
 
-def split_held_steps(steps: Iterable[Step]) -> tuple[list[Step], ClusterErrors]:
-    """Return the steps to apply now, and the reasons of the held steps by cluster ID. Pure.
+def _is_of_wanted_guests(step: Step) -> bool:
+    """Return whether a step starts a guest, or stops only wanted guests.
 
-    If a segment has the requirement UNCHECKED_NETWORK, the steps that create parts of the segment are held. Existing
-    parts stay: a guest whose restart is held is not stopped either, unless the guest's segment is removed.
+    A guest that is not wanted may belong to a cluster that leaves the network. This cluster must not count as removed
+    while its guest runs.
     """
-    waiting, others = list[_Creation](), list[Step]()
-    for step in steps:
-        if isinstance(step, _Creation) and UNCHECKED_NETWORK in step.segment.requires:
-            waiting.append(step)
-        else:
-            others.append(step)
-    removed = {step.cluster for step in others if isinstance(step, RemoveSegment)}
-    starts = {(step.segment.id, step.guest.name) for step in waiting if isinstance(step, StartGuest)}
-    permitted = (step if step.cluster in removed else _omit_restarts(step, starts) for step in others)
-    return [step for step in permitted if step is not None], {step.cluster: HELD_REASON for step in waiting}
-
-
-def _omit_restarts(step: Step, starts: Container[tuple[str, str]]) -> Step | None:
-    """Return the step without the stops of the guests in ``starts``, or None if no guest is left."""
-    if not isinstance(step, StopGuests):
-        return step
-    guests = tuple(guest for guest in step.guests if (step.cluster, guest) not in starts)
-    files_stay = tuple(guest for guest in step.kept if guest in guests)
-    return StopGuests(step.cluster, guests, files_stay) if guests else None
+    return isinstance(step, StartGuest) or (isinstance(step, StopGuests) and set(step.guests) <= set(step.kept))
 
 
 def _join_reasons(reasons: Iterable[str]) -> str:
@@ -275,19 +252,20 @@ def unsupported_segments(segments: Iterable[Segment]) -> ClusterErrors:
     return {segment.id: error for segment in segments if (error := _describe_unsupported(segment))}
 
 
-def _is_blocked(step: Step, errors: Container[str], unbuilt: Container[str]) -> bool:
+def _is_blocked(step: Step, outcomes: StepOutcomes, unbuilt: Container[str]) -> bool:
     """Return whether an earlier error prevents this step.
 
     ``unbuilt``: IDs of networks whose bridge or filters could not be set up.
     """
-    if isinstance(step, StartGuest) and step.segment.id in unbuilt:
-        return True
+    if isinstance(step, StartGuest):
+        return step.segment.id in unbuilt or step.cluster in outcomes.errors
     is_of_host = not step.cluster  # for example the start of one of a gateway's servers
-    return step.cluster in errors and not (is_of_host or isinstance(step, RemoveSegment | FilterGuests))
+    has_failed = step.cluster in outcomes.errors and step.cluster not in outcomes.unstarted
+    return has_failed and not (is_of_host or isinstance(step, RemoveSegment | FilterGuests))
 
 
 def _check_supported(step: Step) -> None:
-    if isinstance(step, _Creation) and (error := _describe_unsupported(step.segment)):
+    if isinstance(step, CreationStep) and (error := _describe_unsupported(step.segment)):
         raise Refused(error)
 
 

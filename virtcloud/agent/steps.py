@@ -49,6 +49,7 @@ class RemoveSegment:
 
     If ``cluster`` is "", remove the interfaces without an alias that a killed agent left.
     If ``files_stay``, the guests' files stay, because the cluster is wanted with another VLAN ID or port.
+    If ``vlan`` is 0, remove the cluster's bridge that another program renamed, and whose VLAN ID is unknown.
     """
 
     cluster: str
@@ -57,6 +58,8 @@ class RemoveSegment:
 
     def __str__(self) -> str:
         """Describe the step."""
+        if not self.vlan:
+            return "remove a renamed bridge"
         return f"remove {'' if self.cluster else 'incomplete interfaces of '}VLAN {self.vlan}"
 
 

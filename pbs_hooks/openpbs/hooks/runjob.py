@@ -97,7 +97,7 @@ def end_attempt(event: ServerHookEvent, number: int) -> None:
     try:
         answer = event.sbf.end(cluster_key(job), number, str(job.euser))
     except SbfUnreachable as error:
-        event.log("%s will be ended by reconciliation: SBF does not answer: %s" % (name, error))
+        event.log("%s will be ended by reconciliation: %s: %s" % (name, error.summary, error))
         return
     if not answer.ok and answer.status not in NOTHING_TO_END:
         event.alert("%s will be ended by reconciliation: %s" % (name, answer.detail))
@@ -125,7 +125,7 @@ def runjob(event: ServerHookEvent) -> None:
     except RequestError as error:
         refusal = StartRefusal(str(error), hold="u")
     except SbfUnreachable as error:
-        refusal = refuse_unreachable(str(error), event.settings.retry_after)
+        refusal = refuse_unreachable(error, event.settings.retry_after)
     if refusal is not None:
         _refuse(event, refusal)
 

@@ -3,7 +3,7 @@
 import re
 from typing import Callable, Mapping, NamedTuple, Optional
 
-from pbs_hooks.kit.sbf_client import SbfAnswer
+from pbs_hooks.kit.sbf_client import SbfAnswer, SbfUnreachable
 from pbs_hooks.openpbs.hooks.pbs_job import RETRY_SUFFIX
 
 SHORT_RETRY_S = 5
@@ -56,9 +56,9 @@ def is_attempt_over(answer: SbfAnswer) -> bool:
     return answer.slug in {"gone", "other-spec"}
 
 
-def refuse_unreachable(why: str, retry_after: int) -> StartRefusal:
-    """Return the refusal when SBF did not answer."""
-    return StartRefusal("vcluster: SBF does not answer (%s)%s" % (why, RETRY_SUFFIX), retry_after, alert=True)
+def refuse_unreachable(error: SbfUnreachable, retry_after: int) -> StartRefusal:
+    """Return the refusal when SBF did not answer, or its answer cannot be used."""
+    return StartRefusal("vcluster: %s (%s)%s" % (error.summary, error, RETRY_SUFFIX), retry_after, alert=True)
 
 
 def _refuse_unlinked_host(answer: SbfAnswer, context: RefusalContext, retry_after: int) -> StartRefusal:

@@ -152,7 +152,7 @@ def _check_network(event: ServerHookEvent, request: JobRequest, owner: JobOwner)
     try:
         answer = event.sbf.network(name)
     except SbfUnreachable as error:
-        event.log("network %s will be checked when the job starts: SBF does not answer: %s" % (name, error))
+        event.log("network %s will be checked when the job starts: %s: %s" % (name, error.summary, error))
         return
     if not answer.ok or not isinstance(answer.document, list):
         event.log("network %s will be checked when the job starts: %s" % (name, answer.detail))

@@ -94,9 +94,9 @@ def add_image(
     require_addition(caller)
     check_size(service.settings.images, request.size)
     check_architecture(request.architecture)
-    source = ImageSource(**request.model_dump())
+    new = new_image(service, caller, name, ImageSource(**request.model_dump()))
     with service.store.change(who=caller.who) as unit:
-        image, created = images.add_image(unit, new_image(service, caller, name, source))
+        image, created = images.add_image(unit, new)
     return _report_addition(response, caller, image, created=created)
 
 
@@ -147,20 +147,21 @@ async def receive_image(
     ``check`` is called between the receipt and the storing of the body, and may raise an error. Raise BadInput if the
     body's size or checksum differs from ``new``. Also raise the errors of ``images.add_image``.
     """
-    with service.image_folder.open_upload(new.source.size) as upload:
+    with service.image_folder.open_upload(new.source.size, new.owner) as upload:
+        await run_in_threadpool(_find_same, service, new, new.source.size)
         await _receive(request, upload)
         check()
         return await run_in_threadpool(_store_upload, service, caller, new, upload)
 
 
-def _find_same(service: SbfService, new: NewImage) -> CatalogueImage | None:
-    """Return the existing image with the owner, name and content of ``new``.
+def _find_same(service: SbfService, new: NewImage, begun: int = 0) -> CatalogueImage | None:
+    """Return the image with the owner, name and content of ``new``, or None if SBF lacks the image or its file.
 
-    Return None if there is no such image, or if SBF lacks the image's file. Raise the errors of
-    ``images.find_same_image``.
+    ``begun`` is the size of the upload of ``new`` if it has begun. Raise the errors of ``images.find_same_image``.
     """
+    uploading = service.image_folder.count_uploading(new.owner) - begun
     with service.store.read() as unit:
-        same = images.find_same_image(unit, new)
+        same = images.find_same_image(unit, new, uploading)
     return same if service.image_folder.contains(new.source.sha256, new.source.size) else None
 
 
@@ -261,8 +262,7 @@ def require_addition(caller: Caller) -> None:
 
 def new_image(service: SbfService, caller: Caller, name: Name, source: ImageSource) -> NewImage:
     """Return an image that belongs to the caller."""
-    principal = caller.principal
-    return NewImage(name, UserName(principal.name), principal.role, source, service.settings.quota)
+    return NewImage(name, UserName(caller.principal.name), caller.principal.role, source, service.settings.quota)
 
 
 def _report_addition(response: Response, caller: Caller, image: CatalogueImage, *, created: bool) -> CatalogueImage:

@@ -17,7 +17,7 @@ from sbf_service.store.tables import ElementRow, PortRow
 from sbf_service.store.unchecked_elements import declare_element_clean
 from virtcloud.agent.difference import compute_difference, digest
 from virtcloud.agent.observed_host import ObservedGuest, ObservedHost, ObservedSegment
-from virtcloud.agent.step_application import split_held_steps
+from virtcloud.agent.held_steps import split_held_steps
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import Conflict, NoVlanFree
 from virtcloud.model.guests import GuestPower, GuestPowerRequest, GuestView

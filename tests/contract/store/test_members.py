@@ -252,7 +252,9 @@ def test_a_vlan_id_taken_at_the_new_site_is_reported(ring: World) -> None:
     with pytest.raises(NoVlanFree) as caught:
         ring.put("m1", member("praha-h2"))
     assert str(caught.value) == (
-        "network root uses VLAN 100, which is not free at site praha: another cluster uses the VLAN ID"
+        "network root uses VLAN 100, which is not free at site praha: another cluster uses the VLAN ID; use hosts at "
+        "brno, or create the network again with its later sites (`sites` of the spec), so that SBF chooses a VLAN ID "
+        "that is free there too"
     )
     ring.put_pool("plzen", "200-210")
     with pytest.raises(NoVlanFree, match="not free at site plzen: the VLAN ID is not in the pool of the site"):

@@ -109,8 +109,16 @@ def test_a_network_gets_no_transport_on_which_its_vlan_id_is_in_use(four: World)
         four.put("m", spec(hosts=["d-h1"], joins="n"))
     assert str(refused.value) == (
         "network n uses VLAN 100, which is not free on transport core, which separates clusters only by their VLAN "
-        "IDs: cluster y of alice uses the VLAN ID at site b"
+        "IDs: cluster y of alice uses the VLAN ID at site b; use hosts at a, or create the network again with its "
+        "later sites (`sites` of the spec), so that SBF chooses a VLAN ID that is free there too"
     )
+
+
+def test_a_network_that_names_its_later_sites_can_grow(four: World) -> None:
+    """The error of a network that cannot grow names this remedy."""
+    assert put_at(four, "y", "b", "c") == {100}
+    assert set(four.put("n", spec(hosts=["a-h1"], sites=["d"])).view.vlans.values()) == {101}
+    assert four.put("m", spec(hosts=["d-h1"], joins="n")).view.vlans == {"a": 101, "d": 101}
 
 
 def test_the_first_transport_of_a_network_reserves_its_vlan_id(four: World) -> None:

@@ -1,6 +1,7 @@
 """Tests of the reconciler after errors of steps."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from fake_machine import FakeElementApi, FakeManagedHost
@@ -182,6 +183,69 @@ def test_a_refused_guest_beside_a_failed_build_is_not_confirmed(
             "b": "could not build VLAN 101 on eth0: the kernel refused",
         }
     ]
+
+
+@pytest.fixture
+def reset(
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make, two_clusters: None
+) -> Segment:
+    """Both clusters run. Then SBF wants a reset of a's guest, and the new cluster c. The host refuses steps of a."""
+    host.refuses = set()
+    reconciler.reconcile_once()
+    first, second = service.document.wanted.segments
+    changed = first.model_copy(update={"guests": (first.guests[0].model_copy(update={"starts": 1}),)})
+    service.want(changed, second, make_segment("c", 102))
+    host.refuses = {"a"}
+    return changed
+
+
+def test_a_wanted_guest_that_cannot_stop_delays_no_other_cluster(
+    reconciler: HostReconciler, service: FakeElementApi, reset: Segment
+) -> None:
+    reconciler.reconcile_once()
+    assert service.reports == [("confirmed", 1), ("confirmed", 2)]
+    assert service.incomplete[1] == {"a": "could not stop g1: the kernel refused"}
+
+
+def test_a_wanted_guest_that_cannot_stop_beside_a_failed_removal_is_not_confirmed(
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, reset: Segment
+) -> None:
+    """The cluster has another VLAN ID, so SBF would free the former VLAN ID."""
+    service.want(reset.model_copy(update={"vlan": 103}))
+    reconciler.reconcile_once()
+    assert service.reports == [("confirmed", 1), ("error", 3)]
+    assert "could not remove VLAN 100" in service.messages[-1]
+
+
+def test_a_network_is_corrected_although_a_wanted_guest_cannot_stop(
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, reset: Segment
+) -> None:
+    host.refuses_stops, host.refuses = True, set()
+    first, second = host.observed.segments
+    host.observed = replace(host.observed, segments=(replace(first, faults=("br100 is down",)), second))
+    reconciler.reconcile_once()
+    assert [str(step) for step in host.steps][-2:] == [
+        "build VLAN 100 on eth0 (br100 is down)",
+        "build VLAN 102 on eth0",
+    ]
+    assert service.incomplete[-1] == {"a": "could not stop g1: the kernel refused"}
+
+
+def test_a_leaving_members_guest_that_cannot_stop_is_not_confirmed(
+    reconciler: HostReconciler,
+    service: FakeElementApi,
+    host: FakeManagedHost,
+    make_segment: Make,
+    make_guest: Callable[..., GuestWanted],
+) -> None:
+    """SBF would regard the member as removed although its guest runs."""
+    network = make_segment("a", 100, ("g1",))
+    service.want(with_members(network, make_guest, "m1"))
+    reconciler.reconcile_once()
+    service.want(network)
+    host.refuses_stops = True
+    reconciler.reconcile_once()
+    assert service.reports == [("confirmed", 1), ("error", 2)]
 
 
 def test_a_refused_segment_starts_no_members_guest(

@@ -9,7 +9,8 @@ from fake_machine import FakeManagedHost
 
 from virtcloud.agent.gateway.outside_difference import RouteOutside
 from virtcloud.agent.gateway.ssh_difference import StopSshd
-from virtcloud.agent.step_application import StepApplication, StepOutcomes, list_batches, split_held_steps
+from virtcloud.agent.held_steps import split_held_steps
+from virtcloud.agent.step_application import StepApplication, StepOutcomes, list_batches
 from virtcloud.agent.steps import (
     BuildSegment,
     FilterGuests,

@@ -6,6 +6,7 @@ from ipaddress import ip_interface
 from typing import Any
 
 from virtcloud.agent.gateway.namespace_config import DEVICE, PORT, NamespaceConfig, make_namespace_config
+from virtcloud.agent.gateway.namespace_program import list_connected
 from virtcloud.agent.gateway.outside_links import has_link
 from virtcloud.agent.network import names
 from virtcloud.agent.network.interfaces import KernelInterface
@@ -95,7 +96,10 @@ def _find_state_faults(config: NamespaceConfig, state: Mapping[str, Any]) -> Ite
     elif port["master"] != DEVICE or not port["up"]:
         yield f"{PORT} is down" if port["master"] == DEVICE else f"{PORT} is not on {DEVICE}"
     for device, addresses in config.addresses.items():
-        yield from _find_interface_faults(device, addresses, state["interfaces"].get(device))
+        faults = list(_find_interface_faults(device, addresses, state["interfaces"].get(device)))
+        yield from faults
+        lost = sorted(set(list_connected(device, addresses)).difference(state["connected"])) if not faults else ()
+        yield from (f"the route to {route} is missing" for route in lost)
     for name, value in config.sysctls.items():
         if state["sysctls"].get(name, value) != value:  # a kernel without IPv6 has no sysctls of IPv6
             yield f"{name} is {state['sysctls'][name]}"

@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -76,13 +77,20 @@ def _configure(wanted: Mapping[str, Any]) -> None:
     for name, value in wanted["sysctls"].items():
         if (SYSCTL / name).exists():  # on a kernel without IPv6, the file is missing
             (SYSCTL / name).write_text(value)
+    connected = _find_connected(_read_routes())
+    addresses = (_address_commands(device, wanted, present, connected) for device in wanted["addresses"])
     _run_ip(
         (
             "link set dev lo up",
             f"link set dev {port} master {bridge} mtu {mtu} up",
             f"link set dev {bridge} address {present[port]['mac']} mtu {mtu}",
-            *(command for device in wanted["addresses"] for command in _address_commands(device, wanted, present)),
-            *(_route_command("delete", router) for router in _read_routers() if router not in wanted["routers"]),
+            *chain.from_iterable(addresses),
+        )
+    )
+    unwanted = (router for router in _find_routers(_read_routes()) if router not in wanted["routers"])
+    _run_ip(
+        (
+            *(_route_command("delete", router) for router in unwanted),
             *(_route_command("replace", router) for router in wanted["routers"]),
         )
     )
@@ -130,12 +138,31 @@ def _route_command(action: str, router: str) -> str:
     return f"route {action} {'::/0' if ':' in router else '0.0.0.0/0'} via {router}"
 
 
-def _address_commands(device: str, wanted: Mapping[str, Any], present: Mapping[str, Any]) -> Iterator[str]:
+def _address_commands(
+    device: str, wanted: Mapping[str, Any], present: Mapping[str, Any], connected: Iterable[str]
+) -> Iterator[str]:
+    """Yield the commands that set the addresses of an interface.
+
+    If another program removed routes of the present addresses, set the interface down first. The kernel then creates
+    all routes again.
+    """
     former = {ipaddress.ip_interface(text) for text in present.get(device, {}).get("addresses", ())}
     addresses = [ipaddress.ip_interface(text) for text in wanted["addresses"][device]]
     yield from (f"address delete {address} dev {device}" for address in former.difference(addresses))
+    if not set(list_connected(device, map(str, former.intersection(addresses)))) <= set(connected):
+        yield f"link set dev {device} down"
     yield from (f"address replace {address} dev {device}{_find_option(address)}" for address in addresses)
     yield f"link set dev {device} up"
+
+
+def list_connected(device: str, addresses: Iterable[str]) -> Iterator[str]:
+    """Yield the routes to an interface's networks, such as "10.0.0.0/24 dev eth0", which the kernel creates. Pure.
+
+    The kernel creates no such route for the address of a single host.
+    """
+    for address in map(ipaddress.ip_interface, addresses):
+        if address.network.prefixlen < address.max_prefixlen:
+            yield f"{address.network} dev {device}"
 
 
 def _find_option(address: Any) -> str:  # noqa: ANN401 - an interface's address of either version
@@ -181,11 +208,13 @@ def _wait_for_carrier(device: str) -> dict[str, Any]:
 
 
 def _read(sysctls: Iterable[str]) -> dict[str, Any]:
+    routes = _read_routes()
     return {
         "interfaces": _read_interfaces(),
         "sysctls": {name: (SYSCTL / name).read_text().strip() for name in sysctls if (SYSCTL / name).exists()},
         "tables": {family: _read_table(family) for family in TABLES},
-        "routes": _read_routers(),
+        "routes": _find_routers(routes),
+        "connected": _find_connected(routes),
     }
 
 
@@ -206,12 +235,17 @@ def _read_interfaces() -> dict[str, Any]:
     }
 
 
-def _read_routers() -> list[str]:
+def _find_routers(routes: Iterable[Mapping[str, Any]]) -> list[str]:
+    return sorted(route["gateway"] for route in routes if route["dst"] == "default" and "gateway" in route)
+
+
+def _find_connected(routes: Iterable[Mapping[str, Any]]) -> list[str]:
+    return sorted(f"{route['dst']} dev {route['dev']}" for route in routes if "dev" in route)
+
+
+def _read_routes() -> list[dict[str, Any]]:
     options = ("-4", "-6")
-    listed = [
-        route for option in options for route in json.loads(_run((*_find_ip(), "-json", option, "route")) or "[]")
-    ]
-    return sorted(route["gateway"] for route in listed if route["dst"] == "default" and "gateway" in route)
+    return [route for option in options for route in json.loads(_run((*_find_ip(), "-json", option, "route")) or "[]")]
 
 
 def _read_table(family: str) -> Any:  # noqa: ANN401 - JSON

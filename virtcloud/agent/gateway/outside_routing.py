@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from virtcloud.agent import log
 from virtcloud.agent.gateway.connection_table import remove_ended_connections
 from virtcloud.agent.gateway.fqdn_addresses import FqdnAddresses
-from virtcloud.agent.gateway.outside_difference import ObservedOutside
+from virtcloud.agent.gateway.outside_difference import FORWARD_IPV6, ObservedOutside
 from virtcloud.agent.gateway.outside_links import (
     LINKS4,
     LINKS6,
@@ -27,7 +27,6 @@ from virtcloud.agent.gateway.outside_reports import parse_uses
 from virtcloud.agent.network.interfaces import KernelInterface
 from virtcloud.agent.network.nftables import KernelTables
 from virtcloud.agent.network.owned_tables import OwnedTable
-from virtcloud.model.errors import Refused
 from virtcloud.model.outside_use import DestinationUse
 from virtcloud.model.wanted import Segment
 
@@ -75,7 +74,7 @@ class OutsideRouting:
         listing = self._tables.read(*TABLE)
         names = [interface.name for interface in interfaces] if listing is not None else []
         found = {name: self._kernel.read_forwarding(name) for name in names}
-        return ObservedOutside(listing, {name: on for name, on in found.items() if on is not None})
+        return ObservedOutside(listing, {name: on for name, on in found.items() if on is not None}, _forwards_ipv6())
 
     def read_uses(self) -> tuple[DestinationUse, ...]:
         """Return the packet filter's counters for each network and destination. Thread-safe.
@@ -139,30 +138,25 @@ class OutsideRouting:
     def ensure(self, segments: tuple[Segment, ...]) -> None:
         """Replace the packet filter, and enable forwarding at the gateway's interfaces towards the outside.
 
-        If no network has a link to the outside, remove the packet filter. Raise Refused if the kernel refuses the
-        filter or an interface is missing. Also raise Refused if a network needs IPv6 and the gateway's sysctl for IPv6
-        forwarding is 0.
+        If no network has a link to the outside, remove the packet filter. Skip a missing interface:
+        `find_outside_faults` describes it, and the next reading after its creation finds that it does not forward
+        packets. Log a warning if a destination has IPv6 networks and the gateway does not forward IPv6 packets. Raise
+        Refused if the kernel refuses the filter.
         """
         with self._lock:
             self._segments = tuple(segments)
             self._wanted = make_outside_table(segments, self._list_admitted)
             self._replace_filter()
-        if not segments:
-            return
-        routers = [segment.router for segment in segments if segment.router is not None]
         for name in list_outside_interfaces(segments):
-            if self._kernel.read_forwarding(name) is None:
-                raise Refused(f"the interface {name}, named by `outside` of this gateway in the topology, is missing")
-            self._kernel.enable_forwarding(name)
-        destinations = [destination for router in routers for destination in router.every_destination]
-        needs6 = any(ip_network(text).version == _IPV6 for one in destinations for text in one.networks)
-        needs6 |= any(one.address.version == _IPV6 for segment in segments for one in segment.publications)
-        if needs6 and FORWARDING6.exists() and FORWARDING6.read_text().strip() == "0":
-            raise Refused(
-                "expected net.ipv6.conf.all.forwarding=1 on this gateway, because a destination has IPv6 networks or a "
-                "guest is published at an IPv6 address, got 0: set the sysctl in /etc/sysctl.d, and set accept_ra=2 "
-                "for interfaces that learn their routes from advertisements"
-            )
+            if self._kernel.read_forwarding(name) is not None:
+                self._kernel.enable_forwarding(name)
+        routers = [segment.router for segment in segments if segment.router is not None]
+        destinations = {one.name: one.networks for router in routers for one in router.every_destination}
+        needing = [
+            name for name, texts in destinations.items() if any(ip_network(text).version == _IPV6 for text in texts)
+        ]
+        if needing and not _forwards_ipv6():
+            log.warning("ipv6_not_forwarded", destinations=", ".join(needing), remedy=FORWARD_IPV6)
 
     def _replace_filter(self) -> None:
         """Write the wanted packet filter, and remove the connections of publications that the filter no longer has."""
@@ -172,6 +166,11 @@ class OutsideRouting:
         else:
             self._tables.replace(self._wanted)
         self._is_cleaned = _remove_ended_connections(self._segments)
+
+
+def _forwards_ipv6() -> bool:
+    """Return False if the sysctl for the forwarding of IPv6 packets is 0. A kernel without IPv6 has no sysctl."""
+    return not FORWARDING6.exists() or FORWARDING6.read_text().strip() != "0"
 
 
 def _remove_ended_connections(segments: Iterable[Segment]) -> bool:

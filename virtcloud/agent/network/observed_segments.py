@@ -1,6 +1,6 @@
 """The observed segments of a host, and the segments' faults. Ownership aliases identify the segments' interfaces."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from virtcloud.agent.network import names
 from virtcloud.agent.network.interfaces import KernelInterface, UplinkRecord
@@ -15,7 +15,8 @@ def find_segments(
     ``records`` are the records of untagged segments' uplinks. A segment with a record is yielded even without
     interfaces, because the segment's uplink must be restored. If a killed agent left interfaces without an alias, a
     segment of the cluster "" is yielded for each of their VLAN IDs. ``filters`` are the sysctls that pass frames of all
-    bridges to the host's packet filter. Each of these sysctls is a fault of every segment with an ownership alias.
+    bridges to the host's packet filter. Each of these sysctls is a fault of every segment with an ownership alias. If
+    only a renamed bridge is left of a cluster, a segment with the VLAN ID 0 is yielded for this cluster.
     """
     by_index = {interface.index: interface for interface in interfaces}
     clusters_and_vlans = {
@@ -28,8 +29,7 @@ def find_segments(
     untagged = {(record.cluster, record.vlan) for record in records}
     for cluster, vlan in sorted(untagged - clusters_and_vlans):
         yield ObservedSegment(cluster, vlan, None, ("the bridge is missing",), untagged=True)
-    for vlan in sorted({vlan_of_incomplete(interface) or 0 for interface in by_index.values()} - {0}):
-        yield ObservedSegment("", vlan, None, ("a killed agent left an interface without an alias",))
+    yield from _find_remains(by_index.values(), {cluster for cluster, _ in clusters_and_vlans | untagged})
     for cluster, vlan in sorted(clusters_and_vlans):
         owned = find_owned(cluster, vlan, by_index.values())
         tagged = next((interface for interface in owned if _is_tagged_uplink(interface)), None)
@@ -37,7 +37,10 @@ def find_segments(
         untagged_uplink = names.uplink_of_alias(bridge.alias) if bridge else None
         uplink = by_index.get(tagged.parent or 0) if tagged else _find_interface(untagged_uplink, by_index.values())
         interface_faults = _find_faults(vlan, tagged or uplink, bridge, uplink, by_index.values())
-        faults = (*interface_faults, *(f"{sysctl} is set" for sysctl in filters))
+        renamed = (
+            f"{one.name} is a renamed bridge of the cluster" for one in find_renamed(cluster, vlan, by_index.values())
+        )
+        faults = (*interface_faults, *(f"{sysctl} is set" for sysctl in filters), *renamed)
         ports = (interface for interface in by_index.values() if names.is_guest_port(interface.name, vlan))
         yield ObservedSegment(
             cluster,
@@ -51,13 +54,37 @@ def find_segments(
         )
 
 
+def _find_remains(interfaces: Iterable[KernelInterface], known: Container[str]) -> Iterator[ObservedSegment]:
+    """Yield the segments of renamed bridges of clusters that are not in ``known``, and of incomplete interfaces."""
+    listed = list(interfaces)
+    renamed = {names.cluster_of_alias(interface.alias) or "" for interface in listed if is_renamed(interface)}
+    for cluster in sorted(cluster for cluster in renamed if cluster not in known):
+        yield ObservedSegment(cluster, 0, None, ("a renamed bridge of the cluster",))
+    for vlan in sorted({vlan_of_incomplete(interface) or 0 for interface in listed} - {0}):
+        yield ObservedSegment("", vlan, None, ("a killed agent left an interface without an alias",))
+
+
 def find_owned(cluster: str, vlan: int, interfaces: Iterable[KernelInterface]) -> list[KernelInterface]:
     """Return the interfaces with the cluster's ownership alias and this VLAN ID."""
-    return [
-        interface
-        for interface in interfaces
-        if names.cluster_of_alias(interface.alias) == cluster and vlan in _vlan_ids(interface)
-    ]
+    return [interface for interface in find_owned_by(cluster, interfaces) if vlan in _vlan_ids(interface)]
+
+
+def is_renamed(interface: KernelInterface) -> bool:
+    """Return whether an interface is a cluster's bridge that another program renamed."""
+    is_bridge = interface.kind == "bridge" and names.cluster_of_alias(interface.alias) is not None
+    return is_bridge and names.vlan_of_bridge(interface.name) is None
+
+
+def find_renamed(cluster: str, vlan: int, interfaces: Iterable[KernelInterface]) -> list[KernelInterface]:
+    """Return the cluster's renamed bridges, except bridges with a port of the cluster in another VLAN."""
+    listed = list(interfaces)
+    elsewhere = {one.master for one in find_owned_by(cluster, listed) if _vlan_ids(one) - {vlan}}
+    return [one for one in find_owned_by(cluster, listed) if is_renamed(one) and one.index not in elsewhere]
+
+
+def find_owned_by(cluster: str, interfaces: Iterable[KernelInterface]) -> list[KernelInterface]:
+    """Return the interfaces with the cluster's ownership alias."""
+    return [interface for interface in interfaces if names.cluster_of_alias(interface.alias) == cluster]
 
 
 def vlan_of_incomplete(interface: KernelInterface) -> int | None:

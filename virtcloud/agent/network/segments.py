@@ -10,7 +10,13 @@ from collections.abc import Callable, Collection, Iterable
 from virtcloud.agent.difference import expected_mtu, list_job_ports
 from virtcloud.agent.network import names
 from virtcloud.agent.network.interfaces import Kernel, KernelInterface, UplinkRecord, UplinkRecords
-from virtcloud.agent.network.observed_segments import find_owned, find_segments, is_job_port, vlan_of_incomplete
+from virtcloud.agent.network.observed_segments import (
+    find_owned,
+    find_renamed,
+    find_segments,
+    is_job_port,
+    vlan_of_incomplete,
+)
 from virtcloud.agent.network.segment_checks import (
     alias_of_segment,
     check_free,
@@ -59,7 +65,8 @@ class SegmentInterfaces:
         ``interfaces`` is None, read the interfaces, which is slow on a host with many segments.
 
         Raise Unsafe if an interface of another cluster, or a foreign interface, conflicts with the segment. Also raise
-        Unsafe if the uplink of an untagged segment has an address of the host. Unless the settings permit filtered
+        Unsafe if the uplink of an untagged segment has an address of the host, or a bridge that another program renamed
+        has a foreign port. Unless the settings permit filtered
         bridges, raise Unsafe if the host's packet filter receives the frames of all bridges. Raise Refused if the
         uplink is missing or down, or if the kernel refuses a change.
         """
@@ -84,6 +91,9 @@ class SegmentInterfaces:
         if segment.host_services:
             self._kernel.isolate(port_index)
         self._kernel.change(bridge_index, up=True)
+        for renamed in find_renamed(segment.id, segment.vlan, existing.values()):
+            check_ports(segment.id, renamed, existing.values())
+            self._kernel.delete(renamed.index)
 
     def ensure_guest_mtus(self, segment: Segment, guests: Iterable[GuestWanted]) -> None:
         """Set the MTU of the guests' ports, if the cluster has an MTU. Thread-safe.
@@ -118,14 +128,16 @@ class SegmentInterfaces:
     def ensure_no_segment(self, cluster: str, vlan: int) -> None:
         """Remove the cluster's interfaces in this VLAN. Absent interfaces are success.
 
-        Also delete interfaces of this VLAN that a killed agent left. If ``cluster`` is "", delete only these.
+        Also delete interfaces of this VLAN that a killed agent left, and bridges of the cluster that another program
+        renamed. If ``cluster`` is "", delete only the former.
 
         Raise Unsafe if the bridge has a foreign port.
         """
         interfaces = self._remove_leftovers(vlan)
         if not cluster:
             return
-        owned = find_owned(cluster, vlan, interfaces)
+        renamed = find_renamed(cluster, vlan, interfaces)
+        owned = [*find_owned(cluster, vlan, interfaces), *renamed]
         for bridge in (interface for interface in owned if interface.kind == "bridge"):
             check_ports(cluster, bridge, interfaces)
             self._restore_unrecorded(bridge, interfaces)

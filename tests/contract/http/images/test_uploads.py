@@ -149,6 +149,31 @@ def test_the_quota_limits_the_size_of_stored_images(world: World, folder: Path, 
     assert add_url(world, alice).status_code == 201
 
 
+def test_the_quota_counts_running_uploads_of_the_same_user(world: World, folder: Path, alice: str) -> None:
+    """The uploads of other users, and files that a killed process left, do not count."""
+    settings = world.service.settings.model_copy(update={"quota": QuotaLimits(images_mb=1)})
+    world.service = SbfService(**(vars(world.service) | {"settings": settings}))
+    file, large = QCOW2 + bytes(600 << 10), 600 << 10
+    with world.service.image_folder.open_upload(large, "alice"):
+        (running,) = folder.iterdir()
+        refused = problem(upload(world, alice, file))
+    assert refused[:2] == (409, "quota-exceeded")
+    assert "alice stores 0 MiB of images and is uploading 1 MiB, and the new image has 1 MiB" in refused[2]
+    running.touch()  # without a lock
+    with world.service.image_folder.open_upload(large, "bob"):
+        assert upload(world, alice, file).status_code == 201
+
+
+def test_a_lost_file_is_restored_although_the_quota_is_full(world: World, folder: Path, alice: str) -> None:
+    settings = world.service.settings.model_copy(update={"quota": QuotaLimits(images_mb=1)})
+    world.service = SbfService(**(vars(world.service) | {"settings": settings}))
+    file = QCOW2 + bytes(600 << 10)
+    upload(world, alice, file)
+    (stored,) = folder.iterdir()
+    stored.unlink()
+    assert (upload(world, alice, file).status_code, stored.exists()) == (200, True)
+
+
 def test_files_of_killed_uploads_are_removed_by_the_next(world: World, folder: Path, alice: str) -> None:
     folder.mkdir()
     (folder / ("a" * 64)).touch()

@@ -198,6 +198,9 @@ DRIFT = {
     "port": "ip link set port0 nomaster",
     "veth": "ip link delete port0",
     "route": "ip route add default via 10.0.0.5",
+    "flushed routes": "ip route flush table main",
+    "flushed IPv6 routes": "ip -6 route flush table main",
+    "all flushed routes": "ip route flush table all",
 }
 
 

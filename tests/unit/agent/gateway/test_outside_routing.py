@@ -11,6 +11,7 @@ import pytest
 from routing_world import ADMINISTRATOR, GATEWAY, ROUTER, SERVER, Run, Surroundings, make_segment, run_gateway
 
 from virtcloud.agent.gateway import outside_links
+from virtcloud.agent.gateway.outside_difference import find_outside_faults
 
 
 @pytest.fixture(scope="module")
@@ -125,6 +126,8 @@ FAULTS = {
     "link down": ("", "ip link set vu100 down"),
     "address": ("", "ip address flush dev vu100"),
     "route": ("namespaces/c100", "ip route delete default"),
+    "inner routes": ("namespaces/c100", "ip route flush table main"),
+    "all inner routes": ("namespaces/c100", "ip route flush table all"),
     "inner forwarding": ("namespaces/c100", "sysctl -w net.ipv4.ip_forward=0"),
 }
 
@@ -137,6 +140,26 @@ def test_drift_of_a_router_is_corrected(gateway: Run, fault: str) -> None:
         return world.applied > 0, remaining, world.fetch(SERVER, limit_s=5), world.fetch(ADMINISTRATOR)
 
     assert gateway(work) == (True, [], GATEWAY, "none")
+
+
+def test_a_missing_outside_interface_is_a_fault_while_it_is_missing(gateway: Run) -> None:
+    """The agent's other steps succeed nevertheless."""
+
+    def find_faults(world: Surroundings) -> list[str]:
+        observed = world.outside.read(world.kernel.list_interfaces())
+        return [fault for segment in world.segments for fault in find_outside_faults(segment, observed)]
+
+    def work(world: Surroundings) -> object:
+        world.ip("link set outside0 down", "link set outside0 name moved", "link delete vu100")
+        remaining = world.reconcile()
+        faults = find_faults(world)
+        world.ip("link set moved name outside0", "link set outside0 up")
+        world.run("", "sysctl", "-w", "net.ipv4.conf.outside0.forwarding=0")  # as for a new interface
+        return remaining, faults, world.reconcile(), find_faults(world), world.fetch(SERVER, limit_s=5)
+
+    missing = "the interface outside0, named by `outside` of this gateway in the topology, is missing"
+    remedy = "add or rename the interface, or correct the topology"
+    assert gateway(work) == ([], [f"{missing}: {remedy}"] * 2, [], [], GATEWAY)
 
 
 def test_a_network_has_a_limited_number_of_connections(gateway: Run, monkeypatch: pytest.MonkeyPatch) -> None:

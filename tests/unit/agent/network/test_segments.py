@@ -7,7 +7,7 @@ from virtcloud.agent.difference import compute_difference
 from virtcloud.agent.network import names
 from virtcloud.agent.network.segments import SegmentInterfaces
 from virtcloud.agent.observed_host import ObservedHost, ObservedSegment
-from virtcloud.agent.steps import BuildSegment, Step
+from virtcloud.agent.steps import BuildSegment, RemoveSegment, Step
 from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.wanted import HostWanted, Segment
 
@@ -238,6 +238,66 @@ def test_a_bridge_with_a_foreign_port_is_not_removed(kernel: FakeKernel, make_se
     with pytest.raises(Unsafe, match="ip link set tap7 nomaster"):
         segments.ensure_no_segment("a", 100)
     assert {"br100", "eth0.100", "tap7"} <= kernel.names
+
+
+@pytest.mark.parametrize("untagged", [False, True])
+def test_a_renamed_bridge_is_replaced(kernel: FakeKernel, make_segment: Make, untagged: bool) -> None:
+    """The ports of the renamed bridge move to the new bridge."""
+    segment, segments = (
+        make_segment("a", 100, ("g1",), untagged=untagged),
+        SegmentInterfaces(kernel, FakeUplinkRecords()),
+    )
+    segments.ensure_segment(segment)
+    renamed = kernel.interface("br100").index
+    port = kernel.put(name=names.guest_port_name("a", "g1", 100), master=renamed)
+    before = kernel.names
+    kernel.change(renamed, name="moved")
+    (step,) = compute_difference(HostWanted(segments=(segment,)), ObservedHost(segments.read()))[:1]
+    assert isinstance(step, BuildSegment)
+    segments.ensure_segment(segment)
+    assert (kernel.names, kernel.by_index[port].master) == (before, kernel.interface("br100").index)
+    assert segments.read()[0].faults == ()
+
+
+def test_a_renamed_bridge_beside_its_successor_is_removed(kernel: FakeKernel, make_segment: Make) -> None:
+    """Earlier versions of the agent left a renamed bridge."""
+    segment, segments = make_segment("a", 100), SegmentInterfaces(kernel, FakeUplinkRecords())
+    segments.ensure_segment(segment)
+    kernel.put(name="moved", kind="bridge", alias="virtcloud:a")
+    (observed,) = segments.read()
+    assert observed.faults == ("moved is a renamed bridge of the cluster",)
+    segments.ensure_segment(segment)
+    assert (kernel.names, segments.read()) == ({"eth0", "eth0.100", "br100"}, (ObservedSegment("a", 100, "eth0"),))
+
+
+def test_a_renamed_bridge_is_removed_with_its_cluster(kernel: FakeKernel, make_segment: Make) -> None:
+    segments = SegmentInterfaces(kernel, FakeUplinkRecords())
+    for cluster, vlan in (("a", 100), ("b", 101)):
+        segments.ensure_segment(make_segment(cluster, vlan))
+    kernel.change(kernel.interface("br100").index, name="moved")
+    segments.ensure_no_segment("b", 101)
+    assert kernel.names == {"eth0", "eth0.100", "moved"}
+    segments.ensure_no_segment("a", 100)
+    assert kernel.names == {"eth0"}
+
+
+def test_the_renamed_bridge_of_a_former_cluster_is_removed(kernel: FakeKernel) -> None:
+    """Only the bridge is left of the cluster, so its VLAN ID is unknown."""
+    kernel.put(name="moved", kind="bridge", alias="virtcloud:a")
+    segments = SegmentInterfaces(kernel, FakeUplinkRecords())
+    steps = compute_difference(HostWanted(), ObservedHost(segments.read()))
+    assert (steps, [str(step) for step in steps]) == ([RemoveSegment("a", 0)], ["remove a renamed bridge"])
+    segments.ensure_no_segment("a", 0)
+    assert (kernel.names, segments.read()) == ({"eth0"}, ())
+
+
+def test_a_renamed_bridge_with_a_foreign_port_stays(kernel: FakeKernel, make_segment: Make) -> None:
+    segment, segments = make_segment("a", 100), SegmentInterfaces(kernel, FakeUplinkRecords())
+    segments.ensure_segment(segment)
+    kernel.put(name="eth1", master=kernel.put(name="moved", kind="bridge", alias="virtcloud:a"))
+    with pytest.raises(Unsafe, match="bridge moved left unchanged, because its port eth1 was not created by virtcloud"):
+        segments.ensure_segment(segment)
+    assert "moved" in kernel.names
 
 
 def test_interfaces_without_ownership_alias_are_not_read(kernel: FakeKernel) -> None:

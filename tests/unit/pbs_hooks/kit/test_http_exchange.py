@@ -233,7 +233,19 @@ def test_an_endless_answer_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
         opened.sendall(b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 2000)
 
     with listener(long) as port:
-        assert refused(f"http://127.0.0.1:{port}") == "an answer longer than 1000 bytes"
+        assert refused(f"http://127.0.0.1:{port}") == "expected at most 1000 bytes, got more"
+
+
+def test_an_unusable_answer_is_no_missing_answer() -> None:
+    """If a proxy sends a page because SBF does not run, the status counts."""
+    summaries = {}
+    for status in (200, 302, 502):
+        page = b"HTTP/1.1 %d Page\r\nContent-Length: 6\r\n\r\n<html>" % status
+        with listener(lambda opened, page=page: opened.sendall(page)) as port, pytest.raises(SbfUnreachable) as caught:
+            call_sbf(SbfAddress(f"http://127.0.0.1:{port}"), "GET", "/v1/clusters", None, Deadline(PATIENCE))
+        summaries[status] = caught.value.summary
+    unusable = "the answer of SBF cannot be used"
+    assert summaries == {200: unusable, 302: unusable, 502: "SBF does not answer"}
 
 
 def test_an_incomplete_answer_is_rejected() -> None:

@@ -359,6 +359,14 @@ def test_the_end_of_a_run_without_cluster_is_silent(
     assert (found.accepted, found.log) == (True, ())
 
 
+def test_the_reason_of_an_answer_that_is_too_long_is_reported(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+    sbf.say(PUT, (200, "x" * (4 << 20)))
+    found = server_hook.start("image=debian12")
+    assert found.message == (
+        "vcluster: the answer of SBF cannot be used (expected at most 4194304 bytes, got more)" + AGAIN
+    )
+
+
 def test_without_sbf_reconciliation_ends_the_cluster(server_hook: ServerHook) -> None:
     server_hook.sbf = "http://127.0.0.1:1"
     found = server_hook.end()
