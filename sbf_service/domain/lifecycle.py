@@ -35,6 +35,10 @@ class Condition(Enum):
     """The cluster's claims are in quarantine, and every element has confirmed the cluster's removal."""
 
 
+DEADLINES: Final = frozenset({Condition.LEASE_ENDED, Condition.SETUP_DEADLINE_PASSED})
+"""The conditions whose times an outage of SBF postpones (``outages.py``)."""
+
+
 @dataclass(frozen=True, slots=True)
 class TransitionRule:
     """Clusters in one of ``states`` change to ``to`` when ``condition`` holds.
@@ -177,9 +181,16 @@ class ClusterTransition:
     quarantines: bool = False
 
 
-def find_transition(cluster: ClusterStatus, now: datetime, drain_deadline: timedelta) -> ClusterTransition | None:
-    """Return the next due transition of a cluster, or None. Another transition may be due afterwards."""
+def find_transition(
+    cluster: ClusterStatus, now: datetime, drain_deadline: timedelta, *, with_deadlines: bool = True
+) -> ClusterTransition | None:
+    """Return the next due transition of a cluster, or None. Another transition may be due afterwards.
+
+    If ``with_deadlines`` is false, omit the transitions of ``DEADLINES``.
+    """
     for rule in TRANSITION_RULES:
+        if rule.condition in DEADLINES and not with_deadlines:
+            continue
         if cluster.state in rule.states and cluster.holds(rule.condition, now, drain_deadline):
             to = cluster.state if rule.to is None else check_transition(cluster.state, rule.to)
             return ClusterTransition(to, _describe_reason(cluster, rule, now), rule.frees, rule.quarantines)

@@ -15,6 +15,7 @@ from sbf_service.log import get_log
 from sbf_service.settings import ServiceTiming
 from sbf_service.store.error_reports import record_error
 from sbf_service.store.leases import find_stale_agents
+from sbf_service.store.outages import record_sweep
 from sbf_service.store.revisions import require_element
 from sbf_service.store.tables import ElementRow
 from sbf_service.store.transitions import BY_IDS, apply_due_transitions, find_due_clusters
@@ -57,6 +58,12 @@ def _try_change(change: Callable[[], None], **about: str) -> bool:
 class DeadlineTransactions(Protocol):
     """The queries and changes of the deadline sweep."""
 
+    def record_sweep(self, longest_gap_s: float) -> None:
+        """Record that SBF runs. If the last record is older than ``longest_gap_s``, end an outage of SBF.
+
+        At the end of an outage, postpone leases and setup deadlines.
+        """
+
     def find_overdue(self, silence: timedelta) -> tuple[bool, list[Name]]:
         """Return whether any cluster has a due transition, and the elements whose agent is stale.
 
@@ -80,6 +87,10 @@ class StoreDeadlineTransactions:
 
     store: Store
     timing: ServiceTiming
+
+    def record_sweep(self, longest_gap_s: float) -> None:
+        """Record that SBF runs. If the last record is older than ``longest_gap_s``, end an outage of SBF."""
+        record_sweep(self.store, longest_gap_s)
 
     def find_overdue(self, silence: timedelta) -> tuple[bool, list[Name]]:
         """Return whether any cluster has a due transition, and the elements whose agent is stale."""
@@ -107,7 +118,7 @@ class StoreDeadlineTransactions:
 
     def _apply(self, ids: Sequence[str]) -> None:
         with self.store.change() as unit:
-            apply_due_transitions(unit, self.timing.drain, BY_IDS, ids=ids)
+            apply_due_transitions(unit, self.timing.drain, BY_IDS, with_deadlines=True, ids=ids)
 
 
 def _describe_silence(row: ElementRow, silence: timedelta) -> str:
@@ -118,7 +129,10 @@ def _describe_silence(row: ElementRow, silence: timedelta) -> str:
 
 @dataclass
 class DeadlineSweep:
-    """Checks the deadlines of clusters and agents. Writes to the database only if a deadline has passed."""
+    """Checks the deadlines of clusters and agents.
+
+    Writes to the database only if a deadline has passed, and every ten seconds to record that SBF runs.
+    """
 
     transactions: DeadlineTransactions
     timing: ServiceTiming
@@ -137,6 +151,7 @@ class DeadlineSweep:
             raise
 
     def _run(self) -> None:
+        self.transactions.record_sweep(self.suspended_after_s)
         silence = timedelta(seconds=self.timing.agent_silence)
         due, silent = self.transactions.find_overdue(silence)
         stale = silent if self._has_run_long_enough() else []

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from sqlalchemy import bindparam, select, true
 
@@ -87,14 +87,21 @@ def extend_lease(
     ends = unit.now + timedelta(seconds=seconds)
     if ends > row.lease_ends:
         check_lease(unit, quota, row.owner, (ends - row.created_at).total_seconds())
-        record_audit(
-            unit, "lease_extended", why=f"from {format_utc(row.lease_ends)} to {format_utc(ends)}", cluster_id=row.id
-        )
-        row.lease_ends, row.version = ends, row.version + 1
-        unit.changed.add(f"cluster:{key}")
+        set_lease_end(unit, row, ends)
         unit.session.flush()
         increment_revisions(unit, find_network_gateways(unit, row.network or row.id))  # VPN grants end with the lease
     return make_cluster_view(unit, row)
+
+
+def set_lease_end(unit: Unit, row: ClusterRow, ends: datetime, cause: str = "") -> None:
+    """Set the end of a cluster's lease, and record the extension with its cause in the audit log.
+
+    The caller must also increment the revisions of the network's gateways, because VPN grants end with the lease.
+    """
+    why = f"from {format_utc(row.lease_ends)} to {format_utc(ends)}{cause}"
+    record_audit(unit, "lease_extended", why=why, cluster_id=row.id)
+    row.lease_ends, row.version = ends, row.version + 1
+    unit.changed.add(f"cluster:{row.key}")
 
 
 def share_network(

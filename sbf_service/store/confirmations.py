@@ -9,6 +9,7 @@ the previous confirmation, and records them in the audit log.
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
 from sqlalchemy import Executable, bindparam, select, union, update
 
@@ -134,7 +135,7 @@ def _apply_confirmation(
         return
     _audit_confirmation(unit, row, former, marked)
     if is_unchanged:
-        completed = {"element": name, "before": former.confirmed, "revision": revision}
+        completed: dict[str, Any] = {"element": name, "before": former.confirmed, "revision": revision}
         increment_versions(unit, COMPLETED_ON_ELEMENT, **completed)
         apply_due_transitions(unit, drain_deadline, COMPLETED_ON_ELEMENT, **completed)
     else:

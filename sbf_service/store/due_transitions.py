@@ -81,10 +81,10 @@ _HAS_MEMBERS = exists().where(
 )
 _STILL_CARRIED = or_(_CARRIED, _HAS_MEMBERS)
 _HOLDS = {
-    Condition.LEASE_ENDED: ClusterRow.lease_ends <= bindparam("now"),
+    Condition.LEASE_ENDED: ClusterRow.lease_ends <= bindparam("ended_before"),
     Condition.COMPLETE: ~_IS_OBSTACLE,
     Condition.INCOMPLETE: _IS_OBSTACLE,
-    Condition.SETUP_DEADLINE_PASSED: ClusterRow.deadline <= bindparam("now"),
+    Condition.SETUP_DEADLINE_PASSED: ClusterRow.deadline <= bindparam("ended_before"),
     Condition.REMOVED: ~_STILL_CARRIED,
     Condition.DRAIN_DEADLINE_PASSED: ClusterRow.leaving_since <= bindparam("drained_before"),
     Condition.QUARANTINE_CONFIRMED: and_(ClusterRow.quarantined == true(), ~_STILL_CARRIED),
@@ -112,6 +112,9 @@ To find incomplete clusters, the query begins with the few unconfirmed elements 
 """
 
 
-def make_due_parameters(now: datetime, drain_deadline: timedelta) -> dict[str, object]:
-    """Return the parameters of :data:`HAS_DUE_TRANSITION`."""
-    return {"now": now, "drained_before": now - drain_deadline}
+def make_due_parameters(now: datetime, drain_deadline: timedelta, *, with_deadlines: bool = True) -> dict[str, object]:
+    """Return the parameters of :data:`HAS_DUE_TRANSITION` and :data:`FIND_DUE`.
+
+    If ``with_deadlines`` is false, no transition of ``DEADLINES`` is due: no time is earlier than NULL.
+    """
+    return {"ended_before": now if with_deadlines else None, "drained_before": now - drain_deadline}

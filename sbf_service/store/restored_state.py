@@ -15,6 +15,7 @@ from sqlalchemy import func, insert, select, true, update
 
 from sbf_service.store.backup_format import BackupHeader
 from sbf_service.store.cluster_tables import ClusterRow
+from sbf_service.store.outages import record_run
 from sbf_service.store.service_tables import AuditRow
 from sbf_service.store.tables import IS_RECONCILED, Base, ElementRow, TopologyRow
 from sbf_service.store.unit_of_work import Unit
@@ -65,6 +66,7 @@ def record_restore(unit: Unit, header: BackupHeader, rows: Mapping[str, int], gr
     reason = f"being restored: its elements were {trouble}"
     degraded = _degrade_clusters(unit, reason)
     extended = _extend_leases(unit, unit.now + grace)
+    record_run(unit)  # the time since the backup is no outage: SBF ran, and leases are extended already
     unit.session.execute(update(ClusterRow).values(version=ClusterRow.version + REVISION_STEP))
     unit.session.execute(update(TopologyRow).values(version=TopologyRow.version + REVISION_STEP))
     why = f"backup of {format_utc(header.taken_at)}, virtcloud {header.virtcloud}, {header.database}"

@@ -91,16 +91,24 @@ BY_IDS = ClusterSelection(ClusterRow.id.in_(bindparam("ids", type_=NAME_TYPE, ex
 
 
 def apply_due_transitions(
-    unit: Unit, drain_deadline: timedelta, selected: ClusterSelection | None = None, **parameters: object
+    unit: Unit,
+    drain_deadline: timedelta,
+    selected: ClusterSelection | None = None,
+    *,
+    with_deadlines: bool = False,
+    **parameters: object,
 ) -> None:
     """Apply all due transitions of the selected clusters (None: all clusters). Idempotent.
 
     ``parameters`` are the bound parameters of ``selected``. After a member's transition, also apply the due transitions
     of the cluster that created the network: this cluster may have waited for the member's end.
+
+    Only the deadline sweep sets ``with_deadlines``, because it first postpones leases and setup deadlines that passed
+    during an outage of SBF. Otherwise, omit the transitions of ``DEADLINES``.
     """
     networks = set[str]()
     for _ in range(MAX_TRANSITIONS):
-        due = find_due_transitions(unit, drain_deadline, selected, **parameters)
+        due = find_due_transitions(unit, drain_deadline, selected, with_deadlines=with_deadlines, **parameters)
         states = [row.state for row, _ in due]
         for (row, transition), state in zip(due, states, strict=True):
             if row.state == state:  # a member has another state if its network began to end earlier in this loop
@@ -110,27 +118,38 @@ def apply_due_transitions(
         if not due:
             break
     if networks:
-        apply_due_transitions(unit, drain_deadline, BY_IDS, ids=sorted(networks))
+        apply_due_transitions(unit, drain_deadline, BY_IDS, with_deadlines=with_deadlines, ids=sorted(networks))
 
 
 def find_due_transitions(
-    unit: Unit, drain_deadline: timedelta, selected: ClusterSelection | None = None, **parameters: object
+    unit: Unit,
+    drain_deadline: timedelta,
+    selected: ClusterSelection | None = None,
+    *,
+    with_deadlines: bool,
+    **parameters: object,
 ) -> list[tuple[ClusterRow, ClusterTransition]]:
     """Return each due transition of the selected clusters, or of all clusters, with its cluster."""
+    due = make_due_parameters(unit.now, drain_deadline, with_deadlines=with_deadlines)
     rows: Sequence[ClusterRow] = (
-        read_clusters_by_id(unit, find_due_clusters(unit, drain_deadline))
+        read_clusters_by_id(unit, find_due_clusters(unit, drain_deadline, with_deadlines=with_deadlines))
         if selected is None
-        else read_clusters(unit, selected.due, make_due_parameters(unit.now, drain_deadline) | parameters)
+        else read_clusters(unit, selected.due, due | parameters)
     )
     statuses = read_cluster_statuses(unit, rows)
-    transitions = [find_transition(status, unit.now, drain_deadline) for status in statuses]
+    transitions = [
+        find_transition(status, unit.now, drain_deadline, with_deadlines=with_deadlines) for status in statuses
+    ]
     return [(row, transition) for row, transition in zip(rows, transitions, strict=True) if transition is not None]
 
 
-def find_due_clusters(unit: Unit, drain_deadline: timedelta) -> list[str]:
-    """Return the IDs of all clusters with a due transition."""
+def find_due_clusters(unit: Unit, drain_deadline: timedelta, *, with_deadlines: bool = True) -> list[str]:
+    """Return the IDs of all clusters with a due transition.
+
+    If ``with_deadlines`` is false, omit the transitions of ``DEADLINES``.
+    """
     unit.session.flush()
-    due = make_due_parameters(unit.now, drain_deadline)
+    due = make_due_parameters(unit.now, drain_deadline, with_deadlines=with_deadlines)
     return list(unit.connection.execute(FIND_DUE, due).scalars())
 
 

@@ -211,7 +211,7 @@ class MemoryStore:
             self._apply_transition(row, transition)
 
     def apply_transitions(self) -> None:
-        self._apply_transitions(self.clusters)
+        self._apply_transitions(self.clusters, with_deadlines=True)
 
     # elements
 
@@ -426,18 +426,18 @@ class MemoryStore:
     def _apply_transitions_on(self, name: Name) -> None:
         self._apply_transitions([cluster for cluster in self.clusters if name in cluster.placements])
 
-    def _apply_transitions(self, rows: Iterable[Cluster]) -> None:
+    def _apply_transitions(self, rows: Iterable[Cluster], *, with_deadlines: bool = False) -> None:
         networks: dict[str, Cluster] = {}
         for row in sorted(rows, key=lambda cluster: (cluster.deadline, cluster.key)):
             while row.state not in ENDED_STATES or row.quarantined:
-                transition = find_transition(self._make_status(row), self.now, DRAIN)
+                transition = find_transition(self._make_status(row), self.now, DRAIN, with_deadlines=with_deadlines)
                 if transition is None:
                     break
                 self._apply_transition(row, transition)
                 if row.joined is not None:
                     networks[row.joined.id] = row.joined
         if networks:
-            self._apply_transitions(networks.values())
+            self._apply_transitions(networks.values(), with_deadlines=with_deadlines)
 
     def _apply_transition(self, row: Cluster, transition: ClusterTransition) -> None:
         effects = compute_effects(row.state, None, transition)

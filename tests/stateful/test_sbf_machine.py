@@ -6,7 +6,9 @@ Switches, edges and hosts are fakes, whose state is compared with the service's 
 import shutil
 import tempfile
 from collections.abc import Callable
+from datetime import datetime
 from itertools import chain
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -18,14 +20,17 @@ from sbf_fakes.edges import FakeEdge
 from sbf_fakes.switches import FakeSwitch
 from sbf_fakes.world import SITES, World, spec, three_edges
 
+from sbf_service.domain.outages import LEASE_GRACE, RECORD_INTERVAL
+from sbf_service.reconcile.deadlines import SUSPENDED_AFTER_S
 from sbf_service.store.cluster_lists import ClusterFilter, list_newest
 from sbf_service.store.cluster_queries import find_clusters
 from sbf_service.store.cluster_tables import ClusterRow
+from sbf_service.store.columns import equals_any
 from sbf_service.store.confirmations import reset_confirmation
 from sbf_service.store.elements import read_wanted_revision
 from sbf_service.store.leases import release_leases_of
 from sbf_service.store.live_clusters import read_networks
-from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, ClusterSpec, ClusterState
+from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, WANTED_STATES, ClusterSpec, ClusterState
 from virtcloud.model.errors import Conflict, Forbidden, Gone, NotFound, NoVlanFree
 from virtcloud.model.values import ClusterKey, VlanId
 from virtcloud.model.views import ClusterView
@@ -216,6 +221,23 @@ class Machine(RuleBasedStateMachine):
         self.world.clock.advance(seconds)
         self.world.sweep()
 
+    @rule(seconds=st.sampled_from([61.0, 3001.0]))
+    def sbf_is_down(self, seconds: float) -> None:
+        """During an outage, no lease ends and no setup deadline passes, and leases can be extended afterwards."""
+        self.world.sweep()
+        began, before = self.world.clock.now + RECORD_INTERVAL, self.read_deadlines()
+        self.world.clock.advance(seconds)
+        self.the_service_dies_and_starts_again()
+        self.world.service.scheduler.sweep.suspended_after_s = SUSPENDED_AFTER_S
+        self.world.sweep()
+        self.world.service.scheduler.sweep.suspended_after_s = inf
+        now, after = self.world.clock.now, self.read_deadlines()
+        if any(deadline <= began for deadlines in before.values() for deadline in deadlines):
+            return  # a cluster that SBF ended may have ended the members of its network, too
+        for name, (lease_ends, *setup_deadline) in before.items():
+            assert after[name][0] >= min(lease_ends, now + min(lease_ends - began, LEASE_GRACE))
+            assert after[name][1:] == [now + (deadline - began) for deadline in setup_deadline]
+
     # Invariants after every step.
 
     @invariant()
@@ -293,6 +315,18 @@ class Machine(RuleBasedStateMachine):
     def views(self) -> list[ClusterView]:
         with self.world.store.read() as unit:
             return list_newest(unit, ClusterFilter(ended=True), 1000)
+
+    def read_deadlines(self) -> dict[str, list[datetime]]:
+        """Return the end of the lease of each cluster that is not ending.
+
+        For clusters that are being set up, also return the setup deadline.
+        """
+        with self.world.store.read() as unit:
+            rows = find_clusters(unit, equals_any(ClusterRow.state, WANTED_STATES))
+            return {
+                row.id: [row.lease_ends, *([row.deadline] if row.state == ClusterState.CONFIGURING else [])]
+                for row in rows
+            }
 
     def find_network(self, view: ClusterView) -> str:
         """Return the ID of the cluster that created the network of ``view``.

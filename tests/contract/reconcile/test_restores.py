@@ -1,6 +1,7 @@
 """Tests of a restored SBF and of clusters that changed after the backup (docs/decisions/0073)."""
 
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from sbf_fakes.restores import CarryingHosts, back_up, restored_world
 from sbf_fakes.world import World, make_world, spec
 from sqlalchemy import update
 
+from sbf_service.reconcile.deadlines import SUSPENDED_AFTER_S
 from sbf_service.store.guest_power import set_guest_power
 from sbf_service.store.leases import acquire_lease
 from sbf_service.store.metric_counts import count_installation
@@ -186,6 +188,23 @@ def test_an_ended_cluster_returns_until_its_lease_ends(machines: Machines) -> No
     restored.clock.advance(7200)
     machines.settle()
     assert restored.view("old").state is ClusterState.RELEASED
+
+
+def test_the_time_since_the_backup_is_no_outage(machines: Machines) -> None:
+    machines.world.dead_hosts.add("brno-h1")
+    machines.settle("brno-h1")
+    machines.world.put("slow", spec("brno-h1", lease_s=2_000_000))
+    machines.world.sweep()
+    backup = back_up(machines.world, machines.folder)
+    machines.world.clock.advance(864000)
+    machines.restored = restored = restored_world(machines.world, backup, machines.folder)
+    restored.service.scheduler.sweep.suspended_after_s = SUSPENDED_AFTER_S
+    restored.sweep()
+    assert restored.audit("deadline_extended") == []
+    restored.clock.advance(3600)
+    restored.service.scheduler.sweep.suspended_after_s = inf
+    restored.sweep()
+    assert restored.view("slow").state is ClusterState.FAILING
 
 
 def test_a_pool_that_is_extended_again_removes_unknown_clusters(machines: Machines) -> None:

@@ -24,6 +24,7 @@ from sbf_service.store.current_topology import read_topology
 from sbf_service.store.database import make_engine
 from sbf_service.store.database_migration import begin_migration
 from sbf_service.store.guest_tables import GuestSessionRow
+from sbf_service.store.outages import SWEEP_TIME
 from sbf_service.store.replica_lock import hold_replica_name
 from sbf_service.store.restored_state import REVISION_STEP
 from sbf_service.store.service_tables import AuditRow
@@ -50,6 +51,11 @@ def read_rows(engine: Engine, name: str) -> list[tuple[object, ...]]:
     columns = list_columns()[name]
     with engine.connect() as connection:
         return sorted((tuple(row) for row in connection.execute(select(make_table(name, columns)))), key=str)
+
+
+def omit_sweep(rows: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
+    """Omit the time of the last deadline sweep, because a restore sets this time."""
+    return [row for row in rows if SWEEP_TIME not in row]
 
 
 def fill_every_column(engine: Engine) -> None:
@@ -95,7 +101,7 @@ def test_every_table_moves_to_another_database(world: World, folder: Path, other
     engine = make_engine(other_database)
     changed = {"elements", "clusters", "topology", "audit"}
     for name in list_columns().keys() - changed:
-        assert read_rows(engine, name) == read_rows(world.store.engine, name), name
+        assert omit_sweep(read_rows(engine, name)) == omit_sweep(read_rows(world.store.engine, name)), name
     with engine.execution_options(virtcloud_write=True).begin() as connection:
         restored = connection.scalar(select(func.max(AuditRow.id)))
         connection.execute(insert(AuditRow).values(at=VALUES["time"], who="eva", what="x"))

@@ -63,8 +63,9 @@ def add_cluster(unit: Unit, name: str, random: Random, elements: list[str], netw
         unit.session.execute(insert(PlacementRow).values(part))
 
 
+@pytest.mark.parametrize("with_deadlines", [True, False])
 @pytest.mark.parametrize("seed", range(3))
-def test_sql_finds_exactly_the_clusters_with_a_due_transition(world: World, seed: int) -> None:
+def test_sql_finds_exactly_the_clusters_with_a_due_transition(world: World, seed: int, with_deadlines: bool) -> None:
     with world.store.change() as unit:
         randomise_rows(unit, Random(seed))
     with world.store.read() as unit:
@@ -72,10 +73,11 @@ def test_sql_finds_exactly_the_clusters_with_a_due_transition(world: World, seed
         expected = {
             status.id
             for status in read_cluster_statuses(unit, rows)
-            if find_transition(status, unit.now, DRAIN) is not None
+            if find_transition(status, unit.now, DRAIN, with_deadlines=with_deadlines) is not None
         }
-        found = {row.id for row in find_clusters(unit, HAS_DUE_TRANSITION, **make_due_parameters(unit.now, DRAIN))}
-        found_by_indexes = set(find_due_clusters(unit, DRAIN))
+        due = make_due_parameters(unit.now, DRAIN, with_deadlines=with_deadlines)
+        found = {row.id for row in find_clusters(unit, HAS_DUE_TRANSITION, **due)}
+        found_by_indexes = set(find_due_clusters(unit, DRAIN, with_deadlines=with_deadlines))
     assert expected
     assert found == expected
     assert found_by_indexes == expected

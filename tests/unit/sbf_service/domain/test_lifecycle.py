@@ -111,6 +111,16 @@ def test_a_cluster_drains_when_its_lease_ends(state: ClusterState) -> None:
 
 
 @pytest.mark.parametrize(
+    ("confirmed", "transition"), [(5, ClusterTransition(ClusterState.ACTIVE)), (4, None)], ids=["complete", "waiting"]
+)
+def test_without_deadlines_no_lease_ends_and_no_setup_fails(
+    confirmed: int, transition: ClusterTransition | None
+) -> None:
+    one = cluster(ClusterState.CONFIGURING, part("brno-sw1", confirmed=confirmed), lease_ends=NOW, deadline=NOW)
+    assert find_transition(one, NOW, DRAIN, with_deadlines=False) == transition
+
+
+@pytest.mark.parametrize(
     ("state", "end"), [(ClusterState.DRAINING, ClusterState.RELEASED), (ClusterState.FAILING, ClusterState.FAILED)]
 )
 def test_claims_are_freed_when_every_removal_is_confirmed(state: ClusterState, end: ClusterState) -> None:

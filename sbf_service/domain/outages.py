@@ -1,0 +1,63 @@
+"""Outages of SBF, and how an outage postpones the leases and setup deadlines of clusters. Pure.
+
+An *outage* is a time in which no replica ran the deadline sweep: SBF was stopped or suspended, or its database did not
+answer. During an outage, nobody could extend a lease, and SBF could set up no cluster (docs/decisions/0098).
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+RECORD_INTERVAL: Final = timedelta(seconds=10)
+"""The time between two records of the deadline sweep. SBF may have run for this time after its last record."""
+LEASE_GRACE: Final = timedelta(seconds=300)
+"""After an outage, no lease of a cluster from before the outage ends earlier than this time.
+
+Within this time, the reconciliation of jobs has ten rounds, with the default interval of 30 s, to extend the leases of
+running jobs.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """An outage, with the latest possible time of its beginning.
+
+    ``last_sweep`` is the last record before the outage. ``is_repeated`` is true if less than ``LEASE_GRACE`` had passed
+    since the previous outage, so that leases which the previous outage postponed may not have ended.
+    """
+
+    last_sweep: datetime
+    ended: datetime
+    is_repeated: bool
+
+    @property
+    def began(self) -> datetime:
+        """The latest possible beginning."""
+        return self.last_sweep + RECORD_INTERVAL
+
+    def postpone_lease(self, ends: datetime) -> datetime:
+        """Return the new end of a lease that ended after ``last_sweep``.
+
+        A repeated outage only preserves the time that remained of ``LEASE_GRACE``. Therefore SBF ends a cluster
+        after it has run for ``LEASE_GRACE``, however often it is interrupted.
+        """
+        remaining = min(ends - self.began, LEASE_GRACE) if self.is_repeated else LEASE_GRACE
+        return max(ends, self.ended + remaining)
+
+    def postpone_deadline(self, deadline: datetime) -> datetime:
+        """Return the new setup deadline of a cluster: the deadline's remaining time does not change."""
+        return deadline + (self.ended - self.began)
+
+
+def find_outage(
+    last_sweep: datetime | None, previous_end: datetime | None, now: datetime, longest_gap_s: float
+) -> Outage | None:
+    """Return the outage that ends ``now``, or None if the gap since ``last_sweep`` is at most ``longest_gap_s``.
+
+    ``previous_end`` is the end of the previous outage. ``longest_gap_s`` must be longer than ``RECORD_INTERVAL``.
+    Without a record (``last_sweep`` is None), there was no outage.
+    """
+    if last_sweep is None or (now - last_sweep).total_seconds() <= longest_gap_s:
+        return None
+    is_repeated = previous_end is not None and last_sweep - previous_end < LEASE_GRACE
+    return Outage(last_sweep, now, is_repeated)
