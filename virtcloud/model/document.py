@@ -19,7 +19,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, ErrorDetails
 
 from virtcloud.model.errors import BadDocument, BadInput
-from virtcloud.model.yaml_loader import YamlLoader
+from virtcloud.model.yaml_loader import UniqueKeyLoader
 
 OMIT_EMPTY: Final = Field(exclude_if=not_)
 """Option of a field: documents omit the key if its value is empty, because older versions reject unknown keys."""
@@ -138,10 +138,10 @@ class YamlText:
 
 
 def parse_yaml(text: str, source: str) -> YamlText:
-    """Parse a text. If the text is not YAML, raise BadDocument."""
+    """Parse a text. If the text is not YAML, or if a mapping contains a key twice, raise BadDocument."""
     try:
         text.encode()
-        loader = YamlLoader(text)
+        loader = UniqueKeyLoader(text)
         root = loader.get_single_node()
         return YamlText(source, root, None if root is None else loader.construct_document(root))
     except UnicodeEncodeError as error:
