@@ -4,7 +4,8 @@
 code  meaning
 ====  ===================================================================================================
 0     done
-1     the cluster failed or missed its deadline, or SBF refused (not allowed, conflict, no VLAN free, gone)
+1     the cluster failed or missed its deadline, or SBF refused (not allowed, conflict, no VLAN free, gone);
+      a wait for a cluster exceeded its timeout, or SBF became unreachable during the wait
 2     bad input, unknown object, SBF not reachable, not logged in
 130   interrupted by Ctrl-C
 143   ended by SIGTERM (129: by SIGHUP), after the removal of the command's private files
