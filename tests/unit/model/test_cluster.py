@@ -63,6 +63,20 @@ def test_a_key_that_occurs_twice_is_refused() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "similar"),
+    [
+        ("guests: [{name: a, host: h1, image: busybox, memory: 4}]", "guests.0.memory: KEY (similar: memory_mb)"),
+        ("spread: {count: 2, image: busybox, site: [brno]}", "spread.site: KEY (similar: sites)"),
+        ("hosst: [h1]", "hosst: KEY (similar: hosts)"),
+        ("colour: red", "colour: KEY"),
+    ],
+)
+def test_an_unknown_key_is_reported_with_a_similar_key(text: str, similar: str) -> None:
+    expected = f"cluster.yaml:2: {similar.replace('KEY', 'unknown key; check its spelling')}"
+    assert refusal(f"owner: alice\n{text}\n") == expected
+
+
 def test_a_key_may_replace_the_value_of_a_merged_mapping() -> None:
     text = (
         "owner: alice\nguests:\n- &one {name: a, host: h1, image: busybox}\n"
