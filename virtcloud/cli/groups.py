@@ -74,7 +74,9 @@ class LazyGroup(click.Group):
         try:
             command: click.Command = getattr(import_module(module), attribute)
         except ImportError as error:
-            package = f"'virtcloud[{self._extras[cmd_name]}]'" if cmd_name in self._extras else "virtcloud"
+            package = "virtcloud"
+            if cmd_name in self._extras:  # a package registry may lack the extra's package
+                package = f"'virtcloud[{self._extras[cmd_name]}]'; or, in a clone of virtcloud: make setup"
             raise BadInput(
                 f"the command {cmd_name} needs {error.name}; install it with: pip install {package}"
             ) from error
