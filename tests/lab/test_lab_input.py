@@ -50,7 +50,7 @@ def start_and_read_error(tmp_path: Path, text: str) -> str:
     ("old", "new", "words"),
     [
         ("links:", "links: [", "lab.yaml:10: not YAML"),
-        ("hosts:", "hosst:", "lab.yaml:7: sites.0.hosst: unknown key; check its spelling"),
+        ("hosts:", "hosst:", "lab.yaml:7: sites.0.hosst: unknown key; check its spelling (similar: hosts)"),
         ("2000", "4095", "lab.yaml:2: transports.0.s_tag: expected a VLAN ID from 1 to 4094, got 4095"),
         ("2000", "0", "lab.yaml:2: transports.0.s_tag: expected a VLAN ID from 1 to 4094, got 0"),
         ("100-199", "100-5000", "lab.yaml:11: pools.a: expected a VLAN ID from 1 to 4094, got 5000"),

@@ -79,7 +79,8 @@ def main(
 ) -> None:
     """Private layer-2 networks across sites, with virtual machines on them.
 
-    Exit codes: 0 done; 1 the cluster failed, or SBF refused; 2 bad input, or SBF not reachable; 130 interrupted.
+    Exit codes: 0 done; 1 the cluster failed, SBF refused, or a wait ended early; 2 bad input, or SBF not reachable; 130
+    interrupted.
 
     Example: virtcloud cluster create demo --host brno-h1 --host praha-h1 --image busybox
     """

@@ -13,7 +13,7 @@ from virtcloud.cli.cluster_options import (
     find_unreachable_sites,
 )
 from virtcloud.cli.cluster_view import format_lease_end
-from virtcloud.cli.options import DurationType, open_client
+from virtcloud.cli.options import Amount, DurationType, open_client
 from virtcloud.cli.progress import wait_with_progress
 from virtcloud.client.api import Client
 from virtcloud.client.cluster import Cluster
@@ -65,10 +65,10 @@ GUEST_OPTIONS = {
     help="With --guests: the sites whose hosts SBF may choose.  [default: all sites]",
 )
 @click.option("--cpus", type=click.IntRange(1, 1024), help="Virtual processors of each guest.  [default: 1]")
-@click.option("--memory", type=click.IntRange(16), metavar="MIB", help="Memory of each guest in MiB.  [default: 256]")
+@click.option("--memory", type=Amount("MiB", 16), metavar="MIB", help="Memory of each guest in MiB.  [default: 256]")
 @click.option(
     "--disk",
-    type=click.IntRange(MIN_DISK_MB),
+    type=Amount("MiB", MIN_DISK_MB),
     metavar="MIB",
     help="Size of each virtual machine's disk, or the amount of data that a container may write to its root file "
     "system.  [default: for a virtual machine, the size of the image; for a container, no limit]",
@@ -88,7 +88,7 @@ GUEST_OPTIONS = {
 )
 @click.option(
     "--bandwidth",
-    type=click.IntRange(1),
+    type=Amount("Mbit/s", 1),
     metavar="MBIT",
     help="Maximum rate of each guest in Mbit/s, in each direction.  [default: no limit]",
 )

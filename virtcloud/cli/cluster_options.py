@@ -9,7 +9,7 @@ from typing import IO
 from pydantic import ValidationError
 
 from virtcloud import __version__
-from virtcloud.cli.options import name_of, split_names
+from virtcloud.cli.options import name_of, parse_name, split_names
 from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.document import format_validation_errors, read_document
 from virtcloud.model.errors import BadInput
@@ -17,7 +17,7 @@ from virtcloud.model.guest_spec import Guest
 from virtcloud.model.message_text import count_of
 from virtcloud.model.ssh_keys import parse_user_keys
 from virtcloud.model.user_data import check_user_data
-from virtcloud.model.values import Address, Name
+from virtcloud.model.values import Address
 from virtcloud.model.views import ClusterView, SiteView
 from virtcloud.model.vlans import VlanSet
 
@@ -214,10 +214,16 @@ def build_guests(
     10.0.0.0/24, the addresses begin with the subnet's first host address. Raise BadInput if a name is malformed, or the
     network has too few addresses.
     """
-    guest_hosts = [Name(host) for host in hosts for _ in range(per_host)]
+    named_hosts = [parse_name(host, "--host (once for each host)") for host in hosts]
+    guest_hosts = [host for host in named_hosts for _ in range(per_host)]
     addresses = [()] * len(guest_hosts) if network is None else _list_addresses(network, len(guest_hosts))
     return tuple(
-        Guest(name=Name(f"{prefix}{number}"), host=host, image=Name(image), addresses=guest_addresses)
+        Guest(
+            name=parse_name(f"{prefix}{number}", "--guest-prefix"),
+            host=host,
+            image=parse_name(image, "--image"),
+            addresses=guest_addresses,
+        )
         for number, (host, guest_addresses) in enumerate(zip(guest_hosts, addresses, strict=True), 1)
     )
 

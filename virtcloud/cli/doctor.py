@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # a host of guests has no package virtcloud.lab
 
 NO_LAB = (
     "virtcloud is installed without the lab; to check this machine as a host of guests, use: virtcloud doctor --host; "
-    "to run a lab here, install it with: pip install 'virtcloud[lab]'"
+    "to run a lab here, install it with: pip install 'virtcloud[lab]'; or, in a clone of virtcloud: make setup"
 )
 KERNEL_SUMMARIES = {
     "direct": "a lab runs directly on this machine's kernel",

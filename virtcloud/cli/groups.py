@@ -4,7 +4,8 @@
 code  meaning
 ====  ===================================================================================================
 0     done
-1     the cluster failed or missed its deadline, or SBF refused (not allowed, conflict, no VLAN free, gone)
+1     the cluster failed or missed its deadline, or SBF refused (not allowed, conflict, no VLAN free, gone);
+      a wait for a cluster exceeded its timeout, or SBF became unreachable during the wait
 2     bad input, unknown object, SBF not reachable, not logged in
 130   interrupted by Ctrl-C
 143   ended by SIGTERM (129: by SIGHUP), after the removal of the command's private files
@@ -73,7 +74,9 @@ class LazyGroup(click.Group):
         try:
             command: click.Command = getattr(import_module(module), attribute)
         except ImportError as error:
-            package = f"'virtcloud[{self._extras[cmd_name]}]'" if cmd_name in self._extras else "virtcloud"
+            package = "virtcloud"
+            if cmd_name in self._extras:  # a package registry may lack the extra's package
+                package = f"'virtcloud[{self._extras[cmd_name]}]'; or, in a clone of virtcloud: make setup"
             raise BadInput(
                 f"the command {cmd_name} needs {error.name}; install it with: pip install {package}"
             ) from error

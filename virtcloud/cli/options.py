@@ -10,6 +10,7 @@ import click
 
 from virtcloud.model.durations import parse_duration
 from virtcloud.model.errors import BadInput
+from virtcloud.model.values import Name
 
 if TYPE_CHECKING:
     from virtcloud.client.api import Client
@@ -46,6 +47,31 @@ def split_names(values: Sequence[str], option: str, what: str) -> list[str]:
     if values and not names:
         raise BadInput(f"{option}: expected names of {what}, got an empty text; without {option}: all {what}")
     return names
+
+
+def parse_name(text: str, option: str) -> Name:
+    """Return a name. For a malformed name, raise BadInput with the option."""
+    try:
+        return Name(text)
+    except BadInput as error:
+        raise BadInput(f"{option}: {error}") from error
+
+
+class Amount(click.IntRange):
+    """A whole number of ``unit`` on the command line, such as 1024 MiB. The value contains no unit."""
+
+    def __init__(self, unit: str, minimum: int) -> None:
+        """Create the type of amounts from ``minimum``."""
+        super().__init__(minimum)
+        self.unit = unit
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:  # noqa: ANN401 - click's signature
+        """Parse the option's value. A value with a unit, such as 4gb, is refused."""
+        try:
+            number = int(value)
+        except ValueError:
+            self.fail(f"expected a whole number of {self.unit} such as 1024, got {value!r}", param, ctx)
+        return int(super().convert(number, param, ctx))
 
 
 class DurationType(click.ParamType):  # type: ignore[type-arg] # not generic in older releases of click

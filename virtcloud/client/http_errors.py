@@ -131,6 +131,11 @@ def error_of_answer(url: str, status: int, content: bytes, path: str) -> Virtclo
         return ServiceUnreachable(
             f"the server at {url} is not SBF: HTTP {status} for {path}; check the address (--url or VIRTCLOUD_URL)"
         )
+    if slug in NO_SUCH_CALL and url.rstrip("/").endswith("/v1"):
+        return BadInput(
+            f"{url!r} is not an address of SBF: expected an address without /v1, because a call's path already begins "
+            "with /v1; correct the address (--url or VIRTCLOUD_URL)"
+        )
     if slug in NO_SUCH_CALL:
         return NoSuchCall(
             f"SBF at {url} does not have this call ({detail}): it is older than this client, virtcloud {__version__}; "

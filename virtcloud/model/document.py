@@ -8,10 +8,11 @@ import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from itertools import pairwise
 from operator import not_
 from textwrap import dedent
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, ValidationError
@@ -19,7 +20,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, ErrorDetails
 
 from virtcloud.model.errors import BadDocument, BadInput
-from virtcloud.model.yaml_loader import YamlLoader
+from virtcloud.model.yaml_loader import UniqueKeyLoader
 
 OMIT_EMPTY: Final = Field(exclude_if=not_)
 """Option of a field: documents omit the key if its value is empty, because older versions reject unknown keys."""
@@ -124,7 +125,10 @@ class YamlText:
         try:
             return kind.model_validate(self.data)
         except ValidationError as error:
-            faults = (self.locate_error(detail, fault_path(detail)) for detail in list_validation_errors(error))
+            faults = (
+                self.locate_error(detail, fault_path(detail)) + _describe_similar_key(kind, detail)
+                for detail in list_validation_errors(error)
+            )
             raise BadDocument("\n".join(faults)) from error
 
     def locate(self, path: Sequence[str | int], message: str) -> str:
@@ -138,10 +142,10 @@ class YamlText:
 
 
 def parse_yaml(text: str, source: str) -> YamlText:
-    """Parse a text. If the text is not YAML, raise BadDocument."""
+    """Parse a text. If the text is not YAML, or if a mapping contains a key twice, raise BadDocument."""
     try:
         text.encode()
-        loader = YamlLoader(text)
+        loader = UniqueKeyLoader(text)
         root = loader.get_single_node()
         return YamlText(source, root, None if root is None else loader.construct_document(root))
     except UnicodeEncodeError as error:
@@ -171,6 +175,26 @@ def _syntax_message(source: str, error: yaml.YAMLError) -> str:
 
 def _list_keys(kind: type[Document]) -> str:
     return ", ".join(kind.model_fields)
+
+
+def _describe_similar_key(kind: type[Document], detail: ErrorDetails) -> str:
+    """Return the key of the document that is most similar to an unknown key, for the end of a message, or ""."""
+    if detail["type"] != "extra_forbidden":
+        return ""
+    *path, unknown = detail["loc"]
+    similar = get_close_matches(str(unknown), sorted(_find_keys(kind, path)), n=1)
+    return f" (similar: {similar[0]})" if similar else ""
+
+
+def _find_keys(kind: object, path: Sequence[str | int]) -> set[str]:
+    """Return the keys of the documents at ``path`` below a type, such as the items of a tuple."""
+    if isinstance(kind, type) and issubclass(kind, Document):
+        if not path:
+            return set(kind.model_fields)
+        field = kind.model_fields.get(str(path[0]))
+        return set() if field is None else _find_keys(field.annotation, path[1:])
+    rest = path[1:] if get_origin(kind) in {tuple, list, dict} else path
+    return {key for inner in get_args(kind) for key in _find_keys(inner, rest)}
 
 
 def fault_path(detail: ErrorDetails) -> list[str | int]:

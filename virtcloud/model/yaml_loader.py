@@ -12,6 +12,8 @@ MAX_QUOTED: Final = 100
 """Maximum number of characters of an invalid value in a message."""
 ESCAPE_DIGITS: Final = 8
 """Number of digits of the longest escape code."""
+MERGE_TAG: Final = "tag:yaml.org,2002:merge"
+"""Tag of the key ``<<``, which PyYAML accepts several times in one mapping."""
 
 
 class YamlLoader(yaml.SafeLoader):
@@ -42,3 +44,20 @@ class YamlLoader(yaml.SafeLoader):
             problem = f"expected a valid value of type {kind}, got {node.value[:MAX_QUOTED]!r}"
             raise yaml.constructor.ConstructorError(problem=problem, problem_mark=node.start_mark) from error
         return value
+
+
+class UniqueKeyLoader(YamlLoader):
+    """A loader that refuses a key that a mapping contains twice. PyYAML itself ignores the first value."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:  # noqa: ANN401 - as in PyYAML
+        """Return the next mapping. Raise ComposerError for a key that the mapping contains twice."""
+        node: yaml.MappingNode = super().compose_mapping_node(anchor)
+        lines: dict[tuple[str, str], int] = {}
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == MERGE_TAG:
+                continue
+            if first := lines.get((key.tag, key.value)):
+                problem = f"expected each key once, got {key.value[:MAX_QUOTED]!r} again, first in line {first}"
+                raise yaml.composer.ComposerError(problem=problem, problem_mark=key.start_mark)
+            lines[key.tag, key.value] = key.start_mark.line + 1
+        return node

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from cli_calls import RunCommand
+from cli_calls import CREATE, RunCommand
 from fake_machine.clusters import FakeSbf
 
 from virtcloud.cli.cluster_options import build_guests, validate_spec
@@ -37,9 +37,24 @@ def test_a_malformed_network_is_bad_input(network: str) -> None:
         build_guests(["brno-h1"], 1, "busybox", network)
 
 
-def test_a_malformed_host_is_bad_input() -> None:
-    with pytest.raises(BadInput, match="expected a name"):
-        build_guests(["Brno"], 1, "busybox", "10.0.0.0/24")
+@pytest.mark.parametrize(
+    ("host", "image", "prefix", "option"),
+    [
+        ("h1,h2", "busybox", "g", r"--host \(once for each host\)"),
+        ("h1", "Busybox", "g", "--image"),
+        ("h1", "busybox", "g_", "--guest-prefix"),
+    ],
+)
+def test_a_malformed_name_is_reported_with_its_option(host: str, image: str, prefix: str, option: str) -> None:
+    with pytest.raises(BadInput, match=f"^{option}: expected a name"):
+        build_guests([host], 1, image, "10.0.0.0/24", prefix)
+
+
+@pytest.mark.parametrize(("option", "unit"), [("--memory", "MiB"), ("--disk", "MiB"), ("--bandwidth", "Mbit/s")])
+def test_a_quantity_with_a_unit_is_bad_input(run: RunCommand, option: str, unit: str) -> None:
+    result = run(*CREATE, option, "4gb")
+    assert result.exit_code == 2
+    assert f"'{option}': expected a whole number of {unit} such as 1024, got '4gb'" in result.stderr
 
 
 def test_missing_options_have_the_models_defaults() -> None:

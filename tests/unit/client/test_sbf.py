@@ -15,6 +15,7 @@ from fake_machine.script import Script
 from sbf_service.drivers.device_errors import LoginRefused
 from virtcloud.client.api import Client
 from virtcloud.client.cluster import Cluster
+from virtcloud.client.http_errors import error_of_answer
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.errors import (
     BadInput,
@@ -220,6 +221,12 @@ def test_an_unknown_call_is_not_reported_as_a_missing_object(client: SbfClient, 
     with pytest.raises(VirtcloudError, match="it is older than this client") as raised:
         client.topology()
     assert type(raised.value) is NoSuchCall
+
+
+def test_an_address_with_the_version_of_the_api_is_bad_input() -> None:
+    problem = b'{"type": "urn:virtcloud:problem:no-such-route", "detail": "GET /v1/v1/sites: not found"}'
+    error = error_of_answer("http://sbf:8800/v1/", 404, problem, "/v1/v1/sites")
+    assert (type(error), "expected an address without /v1" in str(error)) == (BadInput, True)
 
 
 def test_a_client_names_itself_and_its_version(client: SbfClient, script: Script) -> None:

@@ -52,6 +52,39 @@ def test_deeply_nested_yaml_is_refused() -> None:
     assert refusal("[" * 3000) == "cluster.yaml: expected YAML with fewer nested levels"
 
 
+def test_a_key_that_occurs_twice_is_refused() -> None:
+    message = "not YAML: expected each key once, got"
+    assert (
+        refusal("owner: alice\nhosts: [h1]\nowner: bob\n")
+        == f"cluster.yaml:3: {message} 'owner' again, first in line 1"
+    )
+    assert refusal("owner: alice\nguests:\n- {name: a, host: h1, name: b}\n") == (
+        f"cluster.yaml:3: {message} 'name' again, first in line 3"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "similar"),
+    [
+        ("guests: [{name: a, host: h1, image: busybox, memory: 4}]", "guests.0.memory: KEY (similar: memory_mb)"),
+        ("spread: {count: 2, image: busybox, site: [brno]}", "spread.site: KEY (similar: sites)"),
+        ("hosst: [h1]", "hosst: KEY (similar: hosts)"),
+        ("colour: red", "colour: KEY"),
+    ],
+)
+def test_an_unknown_key_is_reported_with_a_similar_key(text: str, similar: str) -> None:
+    expected = f"cluster.yaml:2: {similar.replace('KEY', 'unknown key; check its spelling')}"
+    assert refusal(f"owner: alice\n{text}\n") == expected
+
+
+def test_a_key_may_replace_the_value_of_a_merged_mapping() -> None:
+    text = (
+        "owner: alice\nguests:\n- &one {name: a, host: h1, image: busybox}\n"
+        "- &two {<<: *one, name: b}\n- {<<: *two, <<: *one, name: c}\n"
+    )
+    assert [str(guest.name) for guest in read_document(text, "cluster.yaml", ClusterSpec).guests] == ["a", "b", "c"]
+
+
 def test_a_number_instead_of_a_list_is_refused() -> None:
     assert refusal("owner: alice\nhosts: 5\n") == "cluster.yaml:2: hosts: expected a list, got 5"
 

@@ -92,7 +92,9 @@ def test_an_unknown_site_lists_the_known_sites() -> None:
 
 
 def test_a_fault_in_a_nested_key_has_the_keys_line() -> None:
-    assert refusal("hosts:", "hosst:") == "site.yaml:10: sites.0.hosst: unknown key; check its spelling"
+    assert (
+        refusal("hosts:", "hosst:") == "site.yaml:10: sites.0.hosst: unknown key; check its spelling (similar: hosts)"
+    )
 
 
 def test_an_access_link_has_untagged_ports_at_both_ends() -> None:
