@@ -1,6 +1,6 @@
 """The part of SBF's HTTP API that agents and batch servers use, as one Python object.
 
-`virtcloud.client.sbf` adds the other calls. An agent does not import them: their documents need 3 MB of memory.
+`virtcloud.client.sbf` adds the other calls. An agent does not import them: their documents need 2 MB of memory.
 """
 
 from copy import copy

@@ -29,6 +29,7 @@ def list_imports(code: str, *arguments: str) -> set[str]:
         ("virtcloud.agent.bootstrap", DEVICE_LIBRARIES | MIGRATION_LIBRARIES | SERVICE_LIBRARIES | HOST_LIBRARIES),
         ("virtcloud.cli.host, virtcloud.agent.host_bootstrap", {"bcrypt", "cryptography", *TERMINAL_LIBRARIES}),
         ("virtcloud.cli.cluster", DEVICE_LIBRARIES | MIGRATION_LIBRARIES | SERVICE_LIBRARIES | HOST_LIBRARIES),
+        ("virtcloud.cli.cluster", {"cryptography", *TERMINAL_LIBRARIES}),
         ("virtcloud.cli.element", {"httpx", "rich", *DEVICE_LIBRARIES, *MIGRATION_LIBRARIES, *SERVICE_LIBRARIES}),
         ("sbf_command", {"httpx", "pydantic", "sbf_service"}),
     ],
