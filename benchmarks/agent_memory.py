@@ -15,11 +15,11 @@ row's library. The last row, "share: growth at run time", is RSS with 200 cluste
 rows above. The agent's work at run time needs more memory than the last row shows, because the agent releases pages of
 programs and libraries after the imports (`virtcloud/agent/own_memory.py`). The shares above the last row contain the
 released pages (about 21 MB), about half of which the agent uses again later. So RSS with 200 clusters is the sum of the
-shares above the last row (71 MB), plus the memory for the work at run time (12 MB), minus the pages that stay released
+shares above the last row (70 MB), plus the memory for the work at run time (12 MB), minus the pages that stay released
 (11 MB).
 
-The 71 MB consist of 52 MB for the interpreter and the libraries, and 19 MB for the agent's own modules. The 19 MB are
-models (6 MB), other modules (6 MB), and imported parts of pydantic and Python (7 MB). At run time, the agent needs 6 MB
+The 70 MB consist of 51 MB for the interpreter and the libraries, and 19 MB for the agent's own modules. The 19 MB are
+models (5 MB), other modules (7 MB), and imported parts of pydantic and Python (7 MB). At run time, the agent needs 6 MB
 for threads, connections and libnftables, and 6 MB for 200 clusters. About half of the memory for clusters holds
 messages that pyroute2 reads from the kernel. The other half holds parsed documents. Therefore the RSS stays above 60 MB
 as long as the agent's code uses libvirt, httpx, pydantic and pyroute2 (decision 62). PSS and USS meet the target. To
@@ -27,14 +27,15 @@ compute the memory of several processes together, add their PSS: the sum counts 
 
 Almost all of the memory is in use. With 200 clusters, Python's allocator has 30 MB of objects and 2 MB of free blocks;
 the C library's allocator has 15 MB in use and less than 1 MB free. Neither another allocator nor more garbage
-collections would help. Unused modules need 2.6 MB: 0.8 MB for those calls of the client that only administrators make,
-and 1.8 MB for modules that pyroute2 imports.
+collections would help. The agent does not use 2 MB of modules that pyroute2 imports.
 
-Three changes would reduce the memory, but the agent makes none of them. ``python -OO -X no_debug_ranges`` would save
-3 MB of docstrings and positions of expressions, but would also remove assertions, and no test runs without assertions.
-pydantic's ``defer_build`` would save 2 MB, but would build each model in whichever thread uses the model first.
-Releasing pages each time the agent has read the host's state would reduce RSS to 59 MB, but not USS; the agent would
-need these pages again the next time.
+Four changes would reduce the memory, but the agent makes none of them. Our own encoding of netlink's messages instead
+of pyroute2 would save 10 MB (7 MB for the import, and 3 MB for messages), but a maintained library knows the kernel's
+formats (decision 62). ``python -OO -X no_debug_ranges`` would save 3 MB of docstrings and positions of expressions, but
+would also remove assertions, and no test runs without assertions. pydantic's ``defer_build`` would save 1.5 MB, but
+would build each model when a thread first uses the model. Before version 2.14, pydantic can fail if two threads then
+build the same model at the same time. Releasing pages each time the agent has read the host's state would reduce RSS to
+59 MB, but not USS; the agent would need these pages again the next time.
 """
 
 import json

@@ -20,8 +20,8 @@ from sbf_service.store.elements import make_element_views
 from sbf_service.store.pools import put_pool
 from sbf_service.store.topology import put_topology
 from virtcloud.model.cluster import ClusterRequest
+from virtcloud.model.element_views import Pool
 from virtcloud.model.topology import Topology
-from virtcloud.model.views import Pool
 
 SITES, CLUSTERS = 334, 4000
 IDLE_S = 10.0

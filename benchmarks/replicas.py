@@ -31,8 +31,8 @@ from sbf_service.store.topology import put_topology
 from sbf_service.store.unit_of_work import Store
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec
 from virtcloud.model.element import Device
+from virtcloud.model.element_views import Pool
 from virtcloud.model.topology import Topology
-from virtcloud.model.views import Pool
 from virtcloud.model.vlans import VlanSet
 
 REPLICAS = (1, 2, 4)

@@ -34,8 +34,8 @@ from sbf_service.store.pools import put_pool
 from sbf_service.store.tokens import create_token
 from sbf_service.store.topology import put_topology
 from virtcloud.model.access import Role, TokenRequest
+from virtcloud.model.element_views import Pool
 from virtcloud.model.topology import Topology
-from virtcloud.model.views import Pool
 
 SITES = 10
 CLAIMS = 100

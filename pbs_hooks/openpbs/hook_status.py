@@ -17,8 +17,8 @@ from virtcloud.client.api import Client
 from virtcloud.jobs.host_names import element_of_host
 from virtcloud.model.access import Role
 from virtcloud.model.element import ElementKind
+from virtcloud.model.element_views import ElementView
 from virtcloud.model.errors import BadInput, Forbidden, VirtcloudError
-from virtcloud.model.views import ElementView
 from virtcloud.scheduler.status import read_status
 
 AGENT_STALE_AFTER = timedelta(minutes=3)

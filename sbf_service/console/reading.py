@@ -20,10 +20,11 @@ from sbf_service.store.cluster_lists import ClusterFilter, read_cluster_page
 from sbf_service.store.current_topology import read_topology
 from sbf_service.store.elements import make_element_views
 from sbf_service.store.pages import Page, PagePart
+from virtcloud.model.element_views import ElementView, SiteView
 from virtcloud.model.errors import NotFound
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
-from virtcloud.model.views import ClusterView, ElementView, SiteView
+from virtcloud.model.views import ClusterView
 
 PAGE_SIZE: Final = 50
 PositionQuery = Annotated[str | None, Query(max_length=MAX_CURSOR)]

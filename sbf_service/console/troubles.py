@@ -12,8 +12,9 @@ from typing import Final
 from sbf_service.domain.agent_messages import SILENCE, find_agent_message
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.edge import DEVICE_KINDS
+from virtcloud.model.element_views import ElementView, SiteView
 from virtcloud.model.values import Name, format_utc
-from virtcloud.model.views import ClusterView, ElementView, PlacementProgress, SiteView
+from virtcloud.model.views import ClusterView, PlacementProgress
 
 
 class Level(StrEnum):

@@ -14,11 +14,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, count
 from types import MappingProxyType
+from typing import Final
 
 from virtcloud.model.switch_state import ForeignVlan, SwitchObserved
 from virtcloud.model.values import PortName, VlanId
-from virtcloud.model.vlans import ALL_VLAN_IDS, VlanSet
+from virtcloud.model.vlans import VlanSet
 
+ALL_VLAN_IDS: Final = VlanSet(range(1, 4095))
 _DEFAULT_NAME = re.compile(r"vlan[ _-]?0*(\d+)", re.IGNORECASE)
 """The names that platforms give to unnamed VLANs: ``VLAN0150``, ``VLAN 0150``, ``VLAN150``."""
 

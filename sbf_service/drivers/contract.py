@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 from pydantic import SecretStr
 
 from sbf_service.domain.cabling import Neighbour
+from sbf_service.domain.ownership import ALL_VLAN_IDS
 from sbf_service.drivers.transport.device_session import CancelScope
 from virtcloud.model.edge import EdgeDifference, EdgeObserved
 from virtcloud.model.element import Device
@@ -19,7 +20,7 @@ from virtcloud.model.port_use import PortUse
 from virtcloud.model.switch_state import SwitchDifference, SwitchObserved
 from virtcloud.model.transport import Transport, TransportKind
 from virtcloud.model.values import PortName
-from virtcloud.model.vlans import ALL_VLAN_IDS, VlanSet
+from virtcloud.model.vlans import VlanSet
 
 D_contra = TypeVar("D_contra", contravariant=True)
 

@@ -34,9 +34,9 @@ from sbf_service.store.vpn_grants import add_vpn
 from virtcloud.model.call_context import MAX_REQUESTS, CallContext
 from virtcloud.model.edge import DEVICE_KINDS
 from virtcloud.model.element import ElementKind
+from virtcloud.model.element_views import ElementView
 from virtcloud.model.errors import Conflict
 from virtcloud.model.values import Name
-from virtcloud.model.views import ElementView
 from virtcloud.model.wanted import HostWanted, WantedDocument
 
 _READ_ELEMENTS = select(ElementRow).where(IS_RECONCILED).order_by(ElementRow.name)

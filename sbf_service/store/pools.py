@@ -22,10 +22,10 @@ from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.vlan_ownership import make_other_use_views
 from sbf_service.store.vlan_tables import ClaimRow
 from virtcloud.model.element import kind_of
+from virtcloud.model.element_views import Pool, SiteView
 from virtcloud.model.errors import BadInput, Conflict
 from virtcloud.model.topology_document import Site
 from virtcloud.model.values import VlanId
-from virtcloud.model.views import Pool, SiteView
 from virtcloud.model.vlans import VlanSet
 
 CURSORS: Final = CursorFormat("sites", KEY_OF_NAME)

@@ -12,9 +12,10 @@ from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.transitions import OF_NETWORK, apply_due_transitions, increment_versions
 from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.vlan_tables import ClaimRow
+from virtcloud.model.element_views import QuarantinedVlan
 from virtcloud.model.errors import Conflict
 from virtcloud.model.values import ClusterKey, VlanId
-from virtcloud.model.views import PlacementProgress, QuarantinedVlan
+from virtcloud.model.views import PlacementProgress
 
 
 def read_quarantine(unit: Unit, site: str) -> tuple[QuarantinedVlan, ...]:

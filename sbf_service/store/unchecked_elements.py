@@ -20,6 +20,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, bindparam, or_, select, union
 
+from sbf_service.domain.ownership import ALL_VLAN_IDS
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.columns import equals_any, split_ids
 from sbf_service.store.current_topology import read_topology
@@ -32,7 +33,7 @@ from virtcloud.model.errors import Conflict, NoVlanFree
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Site
 from virtcloud.model.transport import Transport
-from virtcloud.model.vlans import ALL_VLAN_IDS, VlanSet
+from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import UNCHECKED_NETWORK, HostWanted
 
 MAX_NAMES = 5

@@ -18,9 +18,9 @@ from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.tables import Base, ElementRow
 from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.vlan_tables import ClaimRow, CreatedVlanRow, ForeignVlanRow
+from virtcloud.model.element_views import VlanInOtherUse
 from virtcloud.model.switch_state import ForeignVlan
 from virtcloud.model.values import ClusterKey, Name, PortName, VlanId
-from virtcloud.model.views import VlanInOtherUse
 from virtcloud.model.vlans import VlanSet
 
 _CREATED = Base.metadata.tables[CreatedVlanRow.__tablename__]

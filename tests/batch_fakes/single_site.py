@@ -14,8 +14,9 @@ from tls import Authority
 
 from batch_fakes.server_hook import ServerHook
 from virtcloud.client.sbf import SbfClient
+from virtcloud.model.element_views import Pool
 from virtcloud.model.topology import Topology
-from virtcloud.model.views import ClusterView, Pool
+from virtcloud.model.views import ClusterView
 from virtcloud.model.vlans import VlanSet
 
 SWITCH = {"name": "brno-sw", "ports": ["p1", "p2"], "platform": "linux_bridge", "address": "127.0.0.1:1"}

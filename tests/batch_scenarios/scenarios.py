@@ -6,7 +6,7 @@ After each scenario, switches and hosts are in their initial state.
 import pytest
 
 from batch_scenarios.stage import FOREVER, HostFault, ScenarioStage
-from virtcloud.model.views import Pool
+from virtcloud.model.element_views import Pool
 from virtcloud.model.vlans import VlanSet
 from virtcloud.testing.fakepbs.batch_system import BatchRefused, BatchSubmission
 

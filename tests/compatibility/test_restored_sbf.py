@@ -14,10 +14,11 @@ from migrated import create_sqlite
 
 from virtcloud.client import SbfClient
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec
+from virtcloud.model.element_views import Pool
 from virtcloud.model.guest_spec import Guest
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
-from virtcloud.model.views import ClusterView, Pool
+from virtcloud.model.views import ClusterView
 from virtcloud.model.vlans import VlanSet
 
 SBF = ("-c", "from sbf_command import main; main()")

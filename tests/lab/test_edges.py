@@ -26,10 +26,11 @@ from virtcloud.lab.snapshot import (
     take_snapshot,
 )
 from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, ClusterRequest, ClusterSpec, ClusterState
+from virtcloud.model.element_views import Pool
 from virtcloud.model.errors import ServiceUnreachable
 from virtcloud.model.guest_spec import Guest
 from virtcloud.model.values import Mac, Name
-from virtcloud.model.views import ClusterView, Pool
+from virtcloud.model.views import ClusterView
 
 pytestmark = pytest.mark.lab
 

@@ -13,10 +13,11 @@ from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab
 from virtcloud.lab.snapshot import Snapshot, take_snapshot
 from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, ClusterRequest, ClusterSpec, ClusterState
+from virtcloud.model.element_views import Pool
 from virtcloud.model.errors import Conflict, NotFound, NoVlanFree, ServiceUnreachable
 from virtcloud.model.guest_spec import Guest
 from virtcloud.model.topology import Topology
-from virtcloud.model.views import ClusterView, Pool
+from virtcloud.model.views import ClusterView
 
 pytestmark = pytest.mark.lab
 

@@ -36,9 +36,10 @@ from sbf_service.store.unit_of_work import Store, read_database_clock
 from virtcloud.model.access import Role, TokenRequest
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec
 from virtcloud.model.edge import DEVICE_KINDS
+from virtcloud.model.element_views import ElementView, Pool, SiteView
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
-from virtcloud.model.views import ClusterView, ElementView, Pool, SiteView
+from virtcloud.model.views import ClusterView
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import HostWanted
 

@@ -17,7 +17,7 @@ from simulation.transactions import Database, MemoryTransactions
 from sqlalchemy import select, update
 
 from sbf_service.domain.error_report import ErrorReport
-from sbf_service.domain.ownership import make_vlan_name
+from sbf_service.domain.ownership import ALL_VLAN_IDS, make_vlan_name
 from sbf_service.reconcile import transactions
 from sbf_service.reconcile.device_task import DeviceReading, ReconcileTask
 from sbf_service.reconcile.transactions import LeaseLostError, StoreWorkerTransactions, WorkerTransactions
@@ -35,7 +35,7 @@ from virtcloud.model.errors import Conflict, Gone, NotFound
 from virtcloud.model.switch_state import SwitchObserved
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
-from virtcloud.model.vlans import ALL_VLAN_IDS, VlanSet
+from virtcloud.model.vlans import VlanSet
 
 POOL = "100-102"
 Outcome = object

@@ -48,9 +48,9 @@ from virtcloud.agent.supervision import (
     start_unsupervised,
 )
 from virtcloud.agent.traffic.traffic_reports import TrafficReporter
+from virtcloud.client.agent_client import AgentClient
 from virtcloud.client.credentials import token_source
 from virtcloud.client.http_clients import TlsTrust
-from virtcloud.client.sbf import SbfClient
 from virtcloud.model.errors import BadInput, Unauthenticated, VirtcloudError
 from virtcloud.model.values import Name
 from virtcloud.otlp_tracing import tracing
@@ -107,7 +107,7 @@ def run_agent(config: Path) -> None:
         raise AgentFailed(f"the agent ends because {stop.failure}; systemd restarts the agent")
 
 
-def sbf_client(settings: AgentSettings, token_file: Path | None, timeout: float = 10.0) -> SbfClient:
+def sbf_client(settings: AgentSettings, token_file: Path | None, timeout: float = 10.0) -> AgentClient:
     """Create a client of SBF.
 
     Raise BadInput if other users can read the token file. The token file may be missing at the start.
@@ -115,7 +115,7 @@ def sbf_client(settings: AgentSettings, token_file: Path | None, timeout: float 
     token = token_source(settings.sbf, file=token_file)
     with suppress(Unauthenticated):
         token()
-    return SbfClient(settings.sbf, timeout, token=token, trust=TlsTrust(settings.ca_file, settings.certificate))
+    return AgentClient(settings.sbf, timeout, token=token, trust=TlsTrust(settings.ca_file, settings.certificate))
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ def serve_job_socket(  # noqa: PLR0913, PLR0917 - the dependencies
 def _make_reconciler(  # noqa: PLR0913, PLR0917 - the dependencies
     element: Name,
     settings: AgentSettings,
-    sbf: SbfClient,
+    sbf: AgentClient,
     host: Any,  # noqa: ANN401 - the module of the host's adapters is imported at run time
     stop: StopSignal,
     progress: Callable[[], object],

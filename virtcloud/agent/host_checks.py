@@ -26,7 +26,7 @@ from virtcloud.agent.guests.containment_checks import (
 from virtcloud.agent.guests.images import list_images
 from virtcloud.agent.host_services.dnsmasq_servers import describe_dnsmasq
 from virtcloud.agent.settings import AgentSettings, read_settings
-from virtcloud.client.sbf import SbfClient
+from virtcloud.client.agent_client import AgentClient
 from virtcloud.model.element import Hypervisor
 from virtcloud.model.errors import Refused, VirtcloudError
 
@@ -238,7 +238,7 @@ def _sbf(settings: AgentSettings, *, checks_uplinks: bool) -> Iterator[HostCheck
         yield from _uplinks({segment.port for segment in wanted.segments})
 
 
-def _clock(sbf: SbfClient) -> str:
+def _clock(sbf: AgentClient) -> str:
     ahead = (datetime.now(UTC) - sbf.clock()).total_seconds()
     offset = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} SBF's"
     if abs(ahead) > MAX_CLOCK_OFFSET_S:

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Literal
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from virtcloud.cli import groups
 from virtcloud.cli.cluster_run import fan_out_options
@@ -165,6 +163,9 @@ class GuestCopy:
 
 @contextmanager
 def _show_progress() -> Iterator[ShowFanOut]:
+    from rich.console import Console  # noqa: PLC0415 - few commands need rich, which takes 0.05 s to import
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:

@@ -7,10 +7,10 @@ from virtcloud.cli.element_try import try_command
 from virtcloud.cli.groups import SummaryGroup
 from virtcloud.cli.options import open_client
 from virtcloud.model.element import ElementKind
+from virtcloud.model.element_views import ElementView
 from virtcloud.model.errors import BadInput, ElementError
 from virtcloud.model.message_text import count_of
 from virtcloud.model.port_use import PortRelease, PortView
-from virtcloud.model.views import ElementView
 from virtcloud.model.vlans import VlanSet
 
 PORT_COLUMNS = ("port", "state", "use", "before SBF", "effect of adoption")

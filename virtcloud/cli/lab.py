@@ -12,7 +12,7 @@ from rich.console import Console
 
 from virtcloud.cli import printing
 from virtcloud.cli.groups import SummaryGroup
-from virtcloud.client.sbf import DEFAULT_URL
+from virtcloud.client.agent_client import DEFAULT_URL
 from virtcloud.lab import Lab, LabEvent, LabFile, LabOptions, read_lab_file, take_down
 from virtcloud.lab.addressing import USERS
 from virtcloud.lab.control_client import run_attached

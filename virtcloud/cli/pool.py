@@ -5,8 +5,8 @@ import click
 from virtcloud.cli import confirmation, printing
 from virtcloud.cli.groups import SummaryGroup
 from virtcloud.cli.options import open_client
+from virtcloud.model.element_views import Pool, QuarantinedVlan, VlanInOtherUse
 from virtcloud.model.values import VlanId
-from virtcloud.model.views import Pool, QuarantinedVlan, VlanInOtherUse
 from virtcloud.model.vlans import VlanSet
 
 COLUMNS = ("quarantined", "for cluster", "since", "unconfirmed by")

@@ -7,12 +7,9 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 import click
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
 
 from virtcloud.cli import groups
 from virtcloud.client.cluster import Cluster
@@ -24,6 +21,10 @@ from virtcloud.model.ssh_access import SshAccessView
 from virtcloud.model.views import ClusterView, PlacementProgress, PlacementView
 from virtcloud.model.vpn import VpnProfileView
 
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
 V = TypeVar("V")
 MARKS = {
     PlacementProgress.ADDING: "…",
@@ -33,6 +34,12 @@ MARKS = {
 }
 
 
+def _open_console() -> "Console":
+    from rich.console import Console  # noqa: PLC0415 - few commands need rich, which takes 0.05 s to import
+
+    return Console(file=sys.stderr, markup=False, highlight=False)
+
+
 class ProgressLines(Generic[V]):
     """A function object that prints a line for each change of a view, with the elapsed time."""
 
@@ -40,12 +47,12 @@ class ProgressLines(Generic[V]):
         self,
         describe: Callable[[V], Iterable[tuple[str, str]]],
         clock: Callable[[], float] = time.monotonic,
-        console: Console | None = None,
+        console: "Console | None" = None,
     ) -> None:
         """Start the clock. ``describe`` returns pairs of a name and a text. ``clock`` returns seconds."""
         self._describe = describe
         self._clock = clock
-        self._console = console or Console(file=sys.stderr, markup=False, highlight=False)
+        self._console = console or _open_console()
         self._start = clock()
         self._printed: dict[str, str] = {}
 
@@ -65,13 +72,15 @@ class ProgressLines(Generic[V]):
 class ProgressDisplay:
     """A function object that displays views of a cluster. The end of a ``with`` block restores the terminal."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, console: Console | None = None) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, console: "Console | None" = None) -> None:
         """Create a display and start its clock. ``clock`` returns seconds."""
         self._clock = clock
-        self._console = console or Console(file=sys.stderr, markup=False, highlight=False)
+        self._console = console or _open_console()
         self._start = clock()
         self._ended: dict[str, tuple[PlacementProgress, float]] = {}
         self._lines = ProgressLines(_progress_lines, clock, self._console)
+        from rich.live import Live  # noqa: PLC0415 - as above
+
         self._live = (
             Live(console=self._console, auto_refresh=False, transient=True) if self._console.is_terminal else None
         )
@@ -101,7 +110,9 @@ class ProgressDisplay:
         else:
             self._lines(view)
 
-    def _draw(self, view: ClusterView) -> Table:
+    def _draw(self, view: ClusterView) -> "Table":
+        from rich.table import Table  # noqa: PLC0415 - as above
+
         grid = Table.grid(padding=(0, 2))
         grid.add_row("", view.key, str(view.state), f"{self.seconds:.1f} s")
         for placement in view.placements:

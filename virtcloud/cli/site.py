@@ -6,10 +6,10 @@ from virtcloud.cli import printing
 from virtcloud.cli.groups import SummaryGroup
 from virtcloud.cli.options import open_client
 from virtcloud.cli.site_import import import_
+from virtcloud.model.element_views import SiteView
 from virtcloud.model.errors import ElementError
 from virtcloud.model.message_text import count_of
 from virtcloud.model.site import CableState, CableView, PreparationSheet, PreparationSide, SiteCables, SitePreparation
-from virtcloud.model.views import SiteView
 
 COLUMNS = ("site", "pool", "claimed", "quarantined", "free", "hosts")
 CABLE_REMEDIES = {

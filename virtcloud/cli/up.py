@@ -14,9 +14,9 @@ import click
 from virtcloud.cli.groups import SummaryCommand
 from virtcloud.client.credentials import FILE_VARIABLE, FileToken
 from virtcloud.model.element import ElementKind
+from virtcloud.model.element_views import ElementView, SiteView
 from virtcloud.model.errors import BadInput
 from virtcloud.model.message_text import count_of
-from virtcloud.model.views import ElementView, SiteView
 from virtcloud.simulation.folder import FOLDER_VARIABLE, USERS, SimulationFolder, find_folder, open_folder
 from virtcloud.simulation.installation import Simulation, SimulationOptions, check_libraries, run_simulation
 from virtcloud.simulation.sites import MAX_SITES

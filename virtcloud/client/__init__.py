@@ -9,16 +9,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from virtcloud.client.agent_client import DEFAULT_URL
     from virtcloud.client.api import Client
     from virtcloud.client.calls import ANY_VERSION
     from virtcloud.client.cluster import Cluster
-    from virtcloud.client.sbf import DEFAULT_URL, SbfClient
+    from virtcloud.client.sbf import SbfClient
 
 sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # "The module cache" in Python's reference
 
 __all__ = ["ANY_VERSION", "DEFAULT_URL", "Client", "Cluster", "SbfClient"]
 
-_MODULES = {"ANY_VERSION": "calls", "Client": "api", "Cluster": "cluster", "DEFAULT_URL": "sbf", "SbfClient": "sbf"}
+_MODULES = {
+    "ANY_VERSION": "calls",
+    "Client": "api",
+    "Cluster": "cluster",
+    "DEFAULT_URL": "agent_client",
+    "SbfClient": "sbf",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -1,19 +1,16 @@
-"""Calls for users' identities, tokens, quotas and SSH keys, and a call for the clock of SBF."""
+"""Calls for users' identities, tokens, quotas and SSH keys."""
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
-from email.utils import parsedate_to_datetime
 from urllib.parse import quote
 
 from virtcloud.client.calls import PAGE_SIZE, SbfCalls, validated
 from virtcloud.model.access import Identity, NewToken, QuotaLimits, QuotaView, TokenId, TokenRequest, TokenView
-from virtcloud.model.errors import ServiceUnreachable
 from virtcloud.model.ssh_keys import KeyFingerprint, NewUserKey, UserKeyView
 from virtcloud.model.values import UserName
 
 
 class AccessCalls(SbfCalls):
-    """Calls for identities, tokens, quotas, SSH keys and SBF's clock.
+    """Calls for identities, tokens, quotas and SSH keys.
 
     Each call raises Forbidden if the caller lacks the right to this call.
     """
@@ -21,13 +18,6 @@ class AccessCalls(SbfCalls):
     def whoami(self) -> Identity:
         """Return the name and role of the caller. Raise Unauthenticated if the token is invalid."""
         return self._document(Identity, self._connection.send("GET", "/v1/whoami"))
-
-    def clock(self) -> datetime:
-        """Return SBF's time, to the second. Raise ServiceUnreachable if the response has no Date header."""
-        date = self._connection.send("GET", "/healthz").date
-        if date is None:
-            raise ServiceUnreachable("SBF's answer has no header Date; check whether a proxy removes the header")
-        return parsedate_to_datetime(date)
 
     def create_token(
         self, name: str, role: str, sites: Sequence[str] = (), expires_in_s: float | None = None

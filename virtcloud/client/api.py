@@ -21,11 +21,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from virtcloud.client.agent_client import DEFAULT_URL
 from virtcloud.client.calls import PAGE_SIZE
 from virtcloud.client.cluster import Cluster
 from virtcloud.client.credentials import CA_VARIABLE, CERTIFICATE_VARIABLE, token_source
 from virtcloud.client.http_clients import TlsTrust
-from virtcloud.client.sbf import DEFAULT_URL, SbfClient
+from virtcloud.client.sbf import SbfClient
 from virtcloud.model.changes import ClusterDryRun
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec
 from virtcloud.model.errors import BadInput, NotFound

@@ -6,7 +6,6 @@ from pydantic import TypeAdapter
 
 from virtcloud.client.calls import PAGE_SIZE, SbfCalls, flag_query, validated
 from virtcloud.client.connection import LONGEST_WAIT_S
-from virtcloud.model.changes import ClusterDryRun
 from virtcloud.model.cluster import ClusterRequest, ClusterState, LeaseExtension
 from virtcloud.model.guest_seed import ClusterPeers
 from virtcloud.model.outside_use import DestinationUseView
@@ -27,7 +26,7 @@ class ClusterCalls(SbfCalls):
     other calls with ``cluster_id`` apply to the intended cluster, even if it has ended.
 
     If no cluster ever had the key, every call with the argument ``key`` raises NotFound, except
-    :meth:`put_cluster`, :meth:`dry_run_cluster` and :meth:`send_job_statement`.
+    :meth:`put_cluster` and :meth:`send_job_statement`.
     """
 
     def put_cluster(self, key: str, request: ClusterRequest) -> ClusterView:
@@ -37,14 +36,6 @@ class ClusterCalls(SbfCalls):
         cannot create the cluster now.
         """
         return self._document(ClusterView, self._connection.send("PUT", f"/v1/clusters/{ClusterKey(key)}", request))
-
-    def dry_run_cluster(self, key: str, request: ClusterRequest) -> ClusterDryRun:
-        """Return the effect that :meth:`put_cluster` would have now. SBF claims no VLAN ID and changes no data.
-
-        Raise the same errors as :meth:`put_cluster`.
-        """
-        path = f"/v1/clusters/{ClusterKey(key)}"
-        return self._document(ClusterDryRun, self._connection.send("PUT", path, request, query={"dry_run": "true"}))
 
     def cluster(
         self,

@@ -1,46 +1,18 @@
-"""Calls about elements: their state, differences and ports, the reports of agents, and the audit log."""
+"""Calls of administrators about elements: their state, differences and ports, and the audit log."""
 
-import random
-import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 
 from virtcloud.client.calls import DEVICE_S, PAGE_SIZE, SbfCalls, flag_query, validated
 from virtcloud.client.connection import LONGEST_WAIT_S
 from virtcloud.model.changes import AuditEntry, ElementDifference, ElementReconciliation
-from virtcloud.model.outside_use import OutsideReport
+from virtcloud.model.element_views import CleanDeclaration, ElementView
 from virtcloud.model.port_use import PortAdoption, PortRelease, PortUse, PortView
-from virtcloud.model.traffic import TrafficReport
 from virtcloud.model.values import Name, PortName
-from virtcloud.model.views import CleanDeclaration, Confirmation, ElementErrorReport, ElementView, HostCapacity
-from virtcloud.model.wanted import WantedDocument
-
-KNOWN_S = 4 * 3600.0
-"""Maximum time in seconds for which the client uses a wanted document that has not changed.
-
-Parts of the document can change without a new revision. Therefore the client reads the document again after 75 to 100 %
-of this time (random).
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class _KnownDocument:
-    document: WantedDocument
-    etag: str
-    until: float
-
-
-def _draw_lifetime() -> float:
-    """Return the seconds for which a document is used: a random time, so that agents do not read at the same time."""
-    return KNOWN_S * (1 - random.random() / 4)  # noqa: S311 - no secret
 
 
 class ElementCalls(SbfCalls):
-    """Calls about elements, for administrators and agents."""
-
-    _known: dict[str, _KnownDocument]
-    """The wanted documents that agents of this process have received, by element."""
+    """Calls about elements, for administrators."""
 
     def elements(self) -> list[ElementView]:
         """Return all elements with their revisions."""
@@ -116,98 +88,6 @@ class ElementCalls(SbfCalls):
         """
         release = validated(PortRelease, ports=tuple(ports), forget=forget)
         self._connection.send("POST", f"/v1/elements/{Name(element)}/ports/release", release)
-
-    def wanted(self, element: str, after: int | None = None, wait: float = 0) -> WantedDocument:
-        """Return the wanted state of a host or gateway.
-
-        If ``after`` is set, wait until the revision is higher than ``after``, but at most ``wait`` seconds; otherwise
-        return the document immediately. If this client read the document of revision ``after`` within the last three to
-        four hours (a random time), and SBF answers that this document has not changed, return the document from memory.
-        """
-        path, known = f"/v1/elements/{Name(element)}/wanted", self._known.get(element)
-        if after is None or self.find_settled(element, after) is None:
-            known = None
-        answer = self._connection.poll(path, after, wait, if_none_match=None if known is None else known.etag)
-        if known is not None and answer.is_unchanged:
-            return known.document
-        document = self._document(WantedDocument, answer)
-        if answer.etag is None:
-            self._known.pop(element, None)
-        else:
-            self._known[element] = _KnownDocument(document, answer.etag, time.monotonic() + _draw_lifetime())
-        return document
-
-    def find_settled(self, element: str, revision: int) -> WantedDocument | None:
-        """Return the wanted document of this revision, or None if the client must read the document again."""
-        known = self._known.get(element)
-        is_usable = known is not None and known.document.revision == revision and time.monotonic() < known.until
-        return known.document if known is not None and is_usable else None
-
-    def confirm(
-        self,
-        element: str,
-        revision: int,
-        incomplete: Mapping[str, str] | None = None,
-        remaining: Mapping[str, str] | None = None,
-        only_guests: Collection[str] = (),
-    ) -> None:
-        """Report that an element has the wanted state of ``revision``. Idempotent.
-
-        The clusters in ``incomplete`` and ``remaining`` are exceptions: the element does not have their wanted state.
-        ``incomplete`` maps the id of each incomplete cluster to the reason why it is not set up completely.
-        ``remaining`` contains each cluster that the element could not remove, and maps the cluster's id to the error.
-        ``only_guests`` are the clusters in ``incomplete`` whose networks are complete: only guests are missing.
-        An earlier SBF refuses a call with one of these arguments; then this method raises BadInput.
-        """
-        # Keys of empty arguments are omitted, so that an earlier SBF accepts the call.
-        confirmation = Confirmation(
-            revision=revision,
-            incomplete=dict(incomplete) if incomplete else None,
-            only_guests=tuple(only_guests) or None,
-            remaining=dict(remaining) if remaining else None,
-        )
-        self._connection.send("POST", f"/v1/elements/{Name(element)}/confirmed", confirmation)
-
-    def report_error(
-        self,
-        element: str,
-        revision: int,
-        message: str,
-        refused: Mapping[str, str] | None = None,
-        clusters: Mapping[str, str] | None = None,
-    ) -> None:
-        """Report why an element cannot reach the wanted state of ``revision``.
-
-        ``message`` is the error of the element as a whole. ``clusters`` maps a cluster id to the error of this cluster.
-        ``refused`` contains each cluster that the element refused several times in a row, and maps the cluster's id to
-        the reason.
-        """
-        report = ElementErrorReport(
-            revision=revision, message=message, clusters=dict(clusters or {}), refused=dict(refused or {})
-        )
-        self._connection.send("POST", f"/v1/elements/{Name(element)}/trouble", report)
-
-    def report_drift(self, element: str, revision: int) -> None:
-        """Report that an element confirmed the wanted state of ``revision`` earlier, but no longer has this state."""
-        self._connection.send("POST", f"/v1/elements/{Name(element)}/drifted", Confirmation(revision=revision))
-
-    def report_capacity(self, element: str, capacity: HostCapacity) -> None:
-        """Report a host's processors, memory and images. Idempotent. Raise NoSuchCall if SBF is too old."""
-        self._connection.send("PUT", f"/v1/elements/{Name(element)}/capacity", capacity)
-
-    def report_destination_uses(self, gateway: str, report: OutsideReport) -> None:
-        """Report a gateway's counters for outside destinations. Idempotent.
-
-        Only the agent of the gateway may call this method.
-        """
-        self._connection.send("PUT", f"/v1/elements/{Name(gateway)}/outside", report)
-
-    def report_traffic(self, element: str, report: TrafficReport) -> None:
-        """Report the traffic counters of a host or gateway. Only the agent of this element may call this method.
-
-        Raise NoSuchCall if SBF is too old for this call.
-        """
-        self._connection.send("PUT", f"/v1/elements/{Name(element)}/traffic", report)
 
     def audit(  # noqa: PLR0913, PLR0917 - the filters of the call
         self,

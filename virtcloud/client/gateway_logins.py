@@ -17,8 +17,6 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Final
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from pydantic import SecretStr
 
 from virtcloud.client.credentials import find_user_folder, replace_private_file
@@ -65,9 +63,13 @@ class LoginKey:
 
 def make_login_key() -> LoginKey:
     """Create an Ed25519 key pair."""
+    # Only logins through gateways need cryptography, whose import takes 0.02 s.
+    from cryptography.hazmat.primitives import serialization as form  # noqa: PLC0415
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415
+
     key = Ed25519PrivateKey.generate()
-    private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()).decode()
-    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+    private = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.OpenSSH, form.NoEncryption()).decode()
+    public = key.public_key().public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH).decode()
     return LoginKey(SecretStr(private), UserKey(public))
 
 

@@ -1,13 +1,9 @@
 """Calls about guests: show, stop, start, reset, reach and clone them."""
 
-from collections.abc import Iterable
-
-from virtcloud.client.calls import SbfCalls, content_query, flag_query
-from virtcloud.client.connection import LONGEST_WAIT_S
+from virtcloud.client.calls import SbfCalls
 from virtcloud.client.session_stream import SessionStream
-from virtcloud.model.guest_sessions import GuestSession, SessionKind, SessionRequest
+from virtcloud.model.guest_sessions import SessionRequest
 from virtcloud.model.guests import GuestPower, GuestPowerRequest, GuestView
-from virtcloud.model.image import CatalogueImage, ImageContent
 from virtcloud.model.values import ClusterKey, Name
 
 AGENT_S = 60.0
@@ -20,8 +16,7 @@ SBF waits until the agent of the guest's host connects.
 class GuestCalls(SbfCalls):
     """Calls about the guests of a cluster.
 
-    Agents send :meth:`waiting_sessions`, :meth:`join_session` and :meth:`upload_clone`. Users send the other calls.
-    Users' calls raise NotFound if SBF has no such cluster or guest, and Conflict if the cluster has ended or is ending.
+    The calls raise NotFound if SBF has no such cluster or guest, and Conflict if the cluster has ended or is ending.
 
     Several clusters may have had the same key. ``cluster_id`` identifies the intended cluster; None means the newest
     cluster with the key.
@@ -73,36 +68,6 @@ class GuestCalls(SbfCalls):
             "id": cluster_id,
         }
         return self._connection.open_stream(f"{_path(key, guest)}/session", query, AGENT_S)
-
-    def waiting_sessions(self, element: str, after: int = 0, wait: float = 0) -> list[GuestSession]:
-        """Return the sessions that wait for an element's agent and have a number above ``after``.
-
-        If there is no such session, wait up to ``wait`` seconds.
-        """
-        kinds = ",".join(SessionKind)
-        query: dict[str, str | float | None] = {"after": after, "wait": min(wait, LONGEST_WAIT_S), "kinds": kinds}
-        answer = self._connection.send("GET", f"/v1/elements/{Name(element)}/sessions", query=query, wait=wait)
-        return self._documents(GuestSession, answer)
-
-    def join_session(self, element: str, session: GuestSession) -> SessionStream:
-        """Open the agent's side of a session. Raise NotFound if the user has closed the session."""
-        path = f"/v1/elements/{Name(element)}/sessions/{session.id}"
-        return self._connection.open_stream(path, {}, url=session.address)
-
-    def upload_clone(
-        self, element: str, session: GuestSession, content: ImageContent, data: Iterable[bytes]
-    ) -> CatalogueImage:
-        """Send the image that a session of kind `clone` requested. The caller is the agent of the guest's host.
-
-        First check whether SBF would accept the image. Raise NotFound if the user has closed the session. Raise the
-        errors of :meth:`upload_image`.
-        """
-        path = f"/v1/elements/{Name(element)}/sessions/{session.id}/image"
-        query = content_query(content)
-        answer = self._connection.upload(path, (), 0, {**query, **flag_query(dry_run=True)}, session.address)
-        if answer.content == b"null":
-            answer = self._connection.upload(path, data, content.size, query, session.address)
-        return self._document(CatalogueImage, answer)
 
 
 def _path(key: str, guest: str) -> str:

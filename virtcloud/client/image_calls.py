@@ -1,10 +1,8 @@
 """Calls about the catalogue of images."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
 
 from virtcloud.client.calls import DEVICE_S, PAGE_SIZE, SbfCalls, content_query, flag_query, validated
-from virtcloud.client.connection import FileTransfer
 from virtcloud.model.image import CatalogueImage, ImageCheck, ImageContent, ImageRequest, ImageShares
 from virtcloud.model.values import Name, UserName
 
@@ -58,16 +56,6 @@ class ImageCalls(SbfCalls):
         """
         path, query = f"{_path(name)}/content", content_query(content)
         return self._document(CatalogueImage, self._connection.upload(path, data, content.size, query))
-
-    def download_image(
-        self, name: str, offset: int = 0, etag: str | None = None
-    ) -> AbstractContextManager[FileTransfer]:
-        """Receive the file of an uploaded image.
-
-        If the file has the entity tag ``etag``, receive the bytes from ``offset`` on; otherwise, receive the whole
-        file. Raise NotFound if SBF stores no file of this image.
-        """
-        return self._connection.download(f"{_path(name)}/content", offset, etag)
 
     def verify_image(self, name: str) -> ImageCheck:
         """Request that SBF reads the file of an uploaded image again.

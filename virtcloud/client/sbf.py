@@ -1,29 +1,22 @@
 """SBF's HTTP API as one Python object, with a method for each call."""
 
-from copy import copy
-from types import TracebackType
-from typing import Self
-
 from virtcloud.client.access_calls import AccessCalls
-from virtcloud.client.cluster_calls import ClusterCalls
-from virtcloud.client.connection import Connection
-from virtcloud.client.credentials import TokenSource, no_token
+from virtcloud.client.agent_client import AgentClient
+from virtcloud.client.dry_run_calls import DryRunCalls
 from virtcloud.client.element_calls import ElementCalls
 from virtcloud.client.guest_calls import GuestCalls
-from virtcloud.client.http_clients import SYSTEM_TRUST, TlsTrust
 from virtcloud.client.image_calls import ImageCalls
 from virtcloud.client.publication_calls import PublicationCalls
 from virtcloud.client.ssh_calls import SshCalls
 from virtcloud.client.topology_calls import TopologyCalls
 from virtcloud.client.vpn_calls import VpnCalls
 
-DEFAULT_URL = "unix:///run/virtcloud/sbf.sock"
-
 
 class SbfClient(
+    AgentClient,
     TopologyCalls,
+    DryRunCalls,
     ElementCalls,
-    ClusterCalls,
     GuestCalls,
     ImageCalls,
     AccessCalls,
@@ -31,59 +24,4 @@ class SbfClient(
     SshCalls,
     PublicationCalls,
 ):
-    """SBF at ``url``: ``http://host:port``, ``https://…`` or ``unix:///path/of/socket``.
-
-    Every method raises ServiceUnreachable if SBF does not answer within ``timeout`` seconds (for a long poll:
-    ``timeout`` plus ``wait`` seconds). If SBF answers with an error, the method raises the exception for that error.
-    """
-
-    def __init__(
-        self,
-        url: str = DEFAULT_URL,
-        timeout: float = 10.0,
-        *,
-        token: TokenSource = no_token,
-        trust: TlsTrust = SYSTEM_TRUST,
-    ) -> None:
-        """Prepare the connection without sending a call. Raise BadInput for an invalid address.
-
-        ``token`` returns the token for each call (:func:`virtcloud.client.credentials.token_source`).
-        """
-        self._connection = Connection(url, timeout, token, trust)
-        self._known = {}
-
-    def __enter__(self) -> Self:
-        """Return this client. The end of the context closes the client."""
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Close the connections."""
-        self.close()
-
-    @property
-    def url(self) -> str:
-        """The address of SBF, as the caller passed it."""
-        return self._connection.url
-
-    @property
-    def token(self) -> TokenSource:
-        """The function that returns the token for each call."""
-        return self._connection.token
-
-    @property
-    def trust(self) -> TlsTrust:
-        """The client's certificate, and the trusted certificate authorities."""
-        return self._connection.trust
-
-    def with_timeout(self, seconds: float) -> Self:
-        """Return a client that shares this client's connections and has the timeout ``seconds``.
-
-        Closing one of the two clients closes the shared connections.
-        """
-        other = copy(self)
-        other._connection = self._connection.with_timeout(seconds)  # noqa: SLF001 - of this class
-        return other
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._connection.close()
+    """All calls of SBF. The constructor's parameters and the errors are those of `AgentClient`."""

@@ -2,8 +2,8 @@
 
 from virtcloud.client.calls import SbfCalls, flag_query
 from virtcloud.model.ssh_access import SshAccessView, SshCertificateRequest, SshCertificateView
-from virtcloud.model.ssh_connections import SshCertificateEntry, SshConnections, SshConnectionView
-from virtcloud.model.values import ClusterKey, Name
+from virtcloud.model.ssh_connections import SshCertificateEntry, SshConnectionView
+from virtcloud.model.values import ClusterKey
 
 
 class SshCalls(SbfCalls):
@@ -43,13 +43,6 @@ class SshCalls(SbfCalls):
     def ssh_connections(self, key: str) -> list[SshConnectionView]:
         """Return the open connections to a cluster's guests, as the gateways last reported them."""
         return self._documents(SshConnectionView, self._connection.send("GET", f"{_path(key)}/connections"))
-
-    def report_ssh_connections(self, gateway: str, report: SshConnections) -> None:
-        """Report all SSH connections of a gateway; replaces the previous report.
-
-        Only the gateway's agent may make this call.
-        """
-        self._connection.send("PUT", f"/v1/elements/{Name(gateway)}/ssh/connections", report)
 
 
 def _path(key: str) -> str:

@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 
 from virtcloud.client.calls import DEVICE_S, PAGE_SIZE, SbfCalls, entity_tag, validated, version_of
-from virtcloud.model.changes import ChangeDryRun
+from virtcloud.model.element_views import CleanDeclaration, Pool, SiteView
 from virtcloud.model.site import SiteCables, SitePart, SitePreparation
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, VlanId
-from virtcloud.model.views import CleanDeclaration, Pool, SiteView
 
 
 class TopologyCalls(SbfCalls):
@@ -36,14 +35,6 @@ class TopologyCalls(SbfCalls):
         answer = self._connection.send("GET", "/v1/topology")
         return self._document_to_change(Topology, answer), version_of(answer)
 
-    def dry_run_topology(self, topology: Topology) -> ChangeDryRun:
-        """Request that SBF reads the affected devices. Return the changes that :meth:`put_topology` would cause.
-
-        Raise BadInput or Conflict for an invalid topology.
-        """
-        path = "/v1/topology/dry-run"
-        return self._document(ChangeDryRun, self._connection.send("POST", path, topology, wait=DEVICE_S))
-
     def site_part(self, site: str) -> tuple[SitePart, str | None]:
         """Return one site's part of the topology, which the caller will modify, and the part's version.
 
@@ -60,14 +51,6 @@ class TopologyCalls(SbfCalls):
         """
         path = f"/v1/sites/{part.site.name}/topology"
         return self._document(SitePart, self._connection.send("PUT", path, part, if_match=entity_tag(version)))
-
-    def dry_run_site_part(self, part: SitePart) -> ChangeDryRun:
-        """Request that SBF reads the affected devices. Return the changes that :meth:`put_site_part` would cause.
-
-        Raise BadInput or Conflict for an invalid part.
-        """
-        path = f"/v1/sites/{part.site.name}/topology/dry-run"
-        return self._document(ChangeDryRun, self._connection.send("POST", path, part, wait=DEVICE_S))
 
     def sites(self) -> list[SiteView]:
         """Return all sites with the state of their pools."""
@@ -99,14 +82,6 @@ class TopologyCalls(SbfCalls):
         """
         path = f"/v1/sites/{Name(site)}/pool"
         return self._document(Pool, self._connection.send("PUT", path, pool, if_match=entity_tag(version)))
-
-    def dry_run_pool(self, site: str, pool: Pool) -> ChangeDryRun:
-        """Request that SBF reads a site's devices. Return the changes that :meth:`put_pool` would cause.
-
-        Raise BadInput for reserved VLAN IDs. Raise Conflict if the new pool lacks a VLAN ID that is in use.
-        """
-        path = f"/v1/sites/{Name(site)}/pool/dry-run"
-        return self._document(ChangeDryRun, self._connection.send("POST", path, pool, wait=DEVICE_S))
 
     def declare_clean(self, site: str, vlan: int, *, reason: str, cluster_id: str | None = None) -> SiteView:
         """Declare a quarantined VLAN ID of a site clean. Idempotent. SBF records the reason and the caller's name.

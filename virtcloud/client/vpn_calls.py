@@ -4,11 +4,10 @@ from urllib.parse import quote
 
 from virtcloud.client.calls import SbfCalls, flag_query
 from virtcloud.client.connection import LONGEST_WAIT_S
-from virtcloud.model.values import ClusterKey, Name, UserName
+from virtcloud.model.values import ClusterKey, UserName
 from virtcloud.model.vpn import (
     AuthorityRenewal,
     NewVpnProfile,
-    VpnConnections,
     VpnConnectionView,
     VpnInvitation,
     VpnProfileRequest,
@@ -72,10 +71,6 @@ class VpnCalls(SbfCalls):
     def renew_authority(self) -> AuthorityRenewal:
         """Replace the certificate authority, and revoke all profiles of all clusters. Only operators may call this."""
         return self._document(AuthorityRenewal, self._connection.send("POST", "/v1/vpn/authority/renew"))
-
-    def report_connections(self, gateway: str, report: VpnConnections) -> None:
-        """Report all connections of a gateway; replaces the previous report. Only the gateway's agent may call this."""
-        self._connection.send("PUT", f"/v1/elements/{Name(gateway)}/vpn/connections", report)
 
 
 def _path(key: str) -> str:

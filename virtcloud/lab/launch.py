@@ -26,8 +26,8 @@ from virtcloud.lab.launch_files import LabOptions, python_path, write_launch_fil
 from virtcloud.lab.node_services import AGENT_KINDS, elements_with_agents, token_folder
 from virtcloud.lab.state import LabState
 from virtcloud.model.access import Role
+from virtcloud.model.element_views import Pool
 from virtcloud.model.values import Name
-from virtcloud.model.views import Pool
 
 DEADLINE_S = 300.0
 PROGRAM_S = 1.0

@@ -7,10 +7,11 @@ from pydantic import Field
 from virtcloud.model.document import Document
 from virtcloud.model.edge import DeviceDifference, EdgeDifference
 from virtcloud.model.element import ElementKind
+from virtcloud.model.element_views import ElementView
 from virtcloud.model.guest_spec import Guest
 from virtcloud.model.switch_state import SwitchDifference
 from virtcloud.model.values import ClusterKey, Name, PortName, PortRef, VlanId
-from virtcloud.model.views import ClusterTransport, ElementView
+from virtcloud.model.views import ClusterTransport
 from virtcloud.model.vlans import VlanSet
 
 

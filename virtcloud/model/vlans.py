@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
@@ -102,9 +102,6 @@ class VlanSet(frozenset[VlanId]):
         if not isinstance(value, str):
             raise BadInput(f"expected VLAN ranges such as '100-199,300', got {value!r}")
         return cls.parse(value)
-
-
-ALL_VLAN_IDS: Final = VlanSet(range(1, 4095))
 
 
 def _as_set(vlan_ids: Iterable[int]) -> VlanSet:

@@ -15,8 +15,8 @@ from virtcloud.client.credentials import FileToken, write_token
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.access import Role
 from virtcloud.model.element import ElementKind
+from virtcloud.model.element_views import Pool
 from virtcloud.model.errors import BadInput, ElementError, NotFound, ServiceUnreachable, VirtcloudError
-from virtcloud.model.views import Pool
 from virtcloud.simulation import sites
 from virtcloud.simulation.agents import SimulatedAgents
 from virtcloud.simulation.folder import USERS, SimulationFolder

@@ -10,7 +10,7 @@ from enum import StrEnum
 from itertools import groupby
 from typing import Final
 
-from virtcloud.model.views import SiteView
+from virtcloud.model.element_views import SiteView
 from virtcloud.model.vlans import VlanSet
 
 

@@ -24,8 +24,8 @@ from sbf_service.http.routes import clusters, elements, sites
 from sbf_service.http.routes.clusters import EarlierIdQuery, KeyPath
 from virtcloud.model.cluster import ENDED_STATES, WANTED_STATES, LeaseExtension
 from virtcloud.model.durations import MAX_LEASE_S, parse_duration
+from virtcloud.model.element_views import CleanDeclaration, QuarantinedVlan
 from virtcloud.model.values import Name, VlanId
-from virtcloud.model.views import CleanDeclaration, QuarantinedVlan
 
 router = APIRouter(prefix=PREFIX, route_class=Page, include_in_schema=False)
 

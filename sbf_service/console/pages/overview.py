@@ -29,8 +29,8 @@ from sbf_service.console.troubles import (
 from sbf_service.domain.rights import Action, ProtectedResource, is_allowed
 from sbf_service.http.auth.authorization import CurrentService
 from sbf_service.http.auth.caller import Caller
+from virtcloud.model.element_views import SiteView
 from virtcloud.model.values import Name
-from virtcloud.model.views import SiteView
 
 MAX_TROUBLES: Final = 10
 PAGE_SIZE: Final = 25

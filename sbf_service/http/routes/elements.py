@@ -37,12 +37,13 @@ from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.access import Role
 from virtcloud.model.changes import ElementDifference, ElementReconciliation
 from virtcloud.model.element import ElementKind, Switch
+from virtcloud.model.element_views import CleanDeclaration, ElementView
 from virtcloud.model.errors import Conflict
 from virtcloud.model.guest_seed import WITH_SECRETS
 from virtcloud.model.port_use import PortAdoption, PortRelease, PortView
 from virtcloud.model.switch_state import SwitchWanted
 from virtcloud.model.values import Name
-from virtcloud.model.views import CleanDeclaration, Confirmation, ElementErrorReport, ElementView, HostCapacity
+from virtcloud.model.views import Confirmation, ElementErrorReport, HostCapacity
 from virtcloud.model.wanted import WantedDocument
 
 AGENT_PROBLEMS = problem_responses(404, 409, 422)

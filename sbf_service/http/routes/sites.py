@@ -25,9 +25,9 @@ from sbf_service.store.pools import make_site_view, make_site_views, read_pool, 
 from sbf_service.store.pools import put_pool as put_site_pool
 from sbf_service.store.quarantine import declare_clean
 from virtcloud.model.changes import ChangeDryRun
+from virtcloud.model.element_views import CleanDeclaration, Pool, SiteView
 from virtcloud.model.site import SiteCables, SitePreparation
 from virtcloud.model.values import Name, PortName, VlanId
-from virtcloud.model.views import CleanDeclaration, Pool, SiteView
 
 PlatformQuery = Annotated[str | None, Query(description="The platform of the backbone's device.")]
 PortQuery = Annotated[PortName | None, Query(description="The backbone's port that the site is attached to.")]

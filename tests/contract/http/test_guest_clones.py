@@ -25,7 +25,7 @@ from virtcloud.agent.guests.root_archives import RootArchive
 from virtcloud.agent.guests.root_reservations import RootReservations
 from virtcloud.agent.network import names
 from virtcloud.agent.supervision import start_unsupervised
-from virtcloud.client.guest_calls import GuestCalls
+from virtcloud.client.agent_calls import AgentCalls
 from virtcloud.client.guests import ClusterGuest
 from virtcloud.client.sbf import SbfClient
 from virtcloud.client.session_stream import SessionStream
@@ -317,7 +317,7 @@ def list_without_clones(sbf: SbfClient, element: str, after: int = 0, wait: floa
 
 def test_agents_of_earlier_versions_are_not_asked(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """An agent of an earlier version does not list ``clone`` among its kinds of sessions."""
-    monkeypatch.setattr(GuestCalls, "waiting_sessions", list_without_clones)
+    monkeypatch.setattr(AgentCalls, "waiting_sessions", list_without_clones)
     made = start(agent_wait=1)
     stop(made)
     with pytest.raises(Unreachable, match="upgrade agents of earlier versions"):

@@ -15,8 +15,8 @@ from sbf_fakes.world import World, make_world, spec
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.elements import make_element_view
 from virtcloud.model.access import Role
+from virtcloud.model.element_views import ElementView
 from virtcloud.model.topology import Topology
-from virtcloud.model.views import ElementView
 
 WEB = {"name": "web", "networks": ["192.0.2.0/24"], "ports": ["tcp/443"]}
 PATH = "/v1/clusters/demo/outside"

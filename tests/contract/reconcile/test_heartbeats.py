@@ -33,10 +33,10 @@ from sbf_service.store.service_tables import AuditRow
 from sbf_service.store.topology import put_topology
 from virtcloud.model.cluster import ClusterRequest
 from virtcloud.model.element import Switch as SwitchElement
+from virtcloud.model.element_views import Pool
 from virtcloud.model.errors import DatabaseUnavailable, Unreachable
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, PortName
-from virtcloud.model.views import Pool
 from virtcloud.model.vlans import VlanSet
 
 SW1 = Name("brno-sw1")

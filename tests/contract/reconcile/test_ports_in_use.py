@@ -27,12 +27,12 @@ from sbf_service.store.ports import adopt_ports, parse_removed_switch, read_port
 from sbf_service.store.revisions import require_element
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.element import Switch
+from virtcloud.model.element_views import Pool
 from virtcloud.model.errors import Conflict, NotFound
 from virtcloud.model.port_use import PortRelease
 from virtcloud.model.switch_state import SwitchDifference, SwitchWanted
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, PortName
-from virtcloud.model.views import Pool
 from virtcloud.model.vlans import VlanSet
 
 Attach = Callable[[str], EmulatedSwitch]

@@ -23,9 +23,9 @@ from real_sbf import running_sbf
 from virtcloud.cli import main
 from virtcloud.client.credentials import FileToken
 from virtcloud.client.sbf import SbfClient
+from virtcloud.model.element_views import Pool
 from virtcloud.model.errors import BadInput, NotFound
 from virtcloud.model.topology import Topology
-from virtcloud.model.views import Pool
 from virtcloud.model.vlans import VlanSet
 from virtcloud.simulation import installation
 from virtcloud.simulation.folder import SimulationFolder

@@ -60,6 +60,7 @@ heavy = {
     *("alembic", "anyio", "click", "cryptography", "fastapi", "jinja2", "napalm", "netmiko", "opentelemetry"),
     *("pynetbox", "rich", "sbf_service", "scapy", "sqlalchemy", "uvicorn", "websockets"),
     *("httpx._main", "pyroute2.ndb", "virtcloud.cli", "virtcloud.lab", "virtcloud.netbox", "virtcloud.simulation"),
+    *("virtcloud.client.sbf", "virtcloud.model.changes", "virtcloud.model.topology", "virtcloud.model.vlans"),
 }
 print(*(name for name in sorted(heavy) if sys.modules.get(name) is not None))
 """

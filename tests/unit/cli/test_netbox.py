@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from virtcloud.cli.netbox import PoolChange, _put_pools
+from virtcloud.model.element_views import Pool
 from virtcloud.model.errors import ElementError, Forbidden, NotFound
 from virtcloud.model.values import Name
-from virtcloud.model.views import Pool
 from virtcloud.model.vlans import VlanSet
 
 CHANGES = {

@@ -17,9 +17,10 @@ from virtcloud.client.cluster import Cluster
 from virtcloud.client.guests import ClusterGuest
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.cluster import ClusterSpec, ClusterState
+from virtcloud.model.element_views import Pool
 from virtcloud.model.errors import BadInput, NotFound, TimedOut
 from virtcloud.model.topology import Topology
-from virtcloud.model.views import ClusterView, Pool
+from virtcloud.model.views import ClusterView
 from virtcloud.model.vlans import VlanSet
 
 T = TypeVar("T")

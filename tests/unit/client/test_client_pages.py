@@ -8,9 +8,9 @@ import pytest
 from virtcloud import AsyncClient
 from virtcloud.client.api import Client
 from virtcloud.client.sbf import SbfClient
+from virtcloud.model.element_views import Pool
 from virtcloud.model.errors import BadInput
 from virtcloud.model.topology import Topology
-from virtcloud.model.views import Pool
 from virtcloud.model.vlans import VlanSet
 
 KEYS = [f"c{number}" for number in range(5)]

@@ -7,10 +7,11 @@ import pytest
 from virtcloud.client.api import Client
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec, ClusterState
+from virtcloud.model.element_views import Pool
 from virtcloud.model.errors import BadInput, ClusterFailed, Conflict, Gone, NotFound, NoVlanFree, TimedOut, Unreachable
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
-from virtcloud.model.views import ClusterView, PlacementProgress, Pool
+from virtcloud.model.views import ClusterView, PlacementProgress
 from virtcloud.model.vlans import VlanSet
 
 

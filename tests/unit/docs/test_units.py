@@ -14,7 +14,7 @@ from virtcloud.agent.gateway import ssh_sessions
 from virtcloud.agent.guest_access import session_listener
 from virtcloud.agent.settings import AgentSettings
 from virtcloud.cli import main as virtcloud
-from virtcloud.client.sbf import DEFAULT_URL
+from virtcloud.client.agent_client import DEFAULT_URL
 
 ROOT = Path(__file__).parents[3]
 UNITS = sorted((ROOT / "setup/systemd").glob("*.service"))

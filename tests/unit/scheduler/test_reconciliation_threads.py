@@ -16,10 +16,10 @@ from real_sbf import running_sbf
 
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec, ClusterState
+from virtcloud.model.element_views import Pool
 from virtcloud.model.errors import BadInput, Forbidden, JobUnproven, NotFound
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import ClusterKey
-from virtcloud.model.views import Pool
 from virtcloud.model.vlans import VlanSet
 from virtcloud.scheduler.status import SchedulerStatus, read_status
 

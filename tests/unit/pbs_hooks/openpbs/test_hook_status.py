@@ -13,8 +13,8 @@ from pbs_hooks.openpbs.qmgr import PbsInstallation
 from pbs_hooks.openpbs.server_state import SETTINGS_TYPE, InstalledHook, ServerState
 from virtcloud.jobs.host_names import element_of_host
 from virtcloud.model.element import ElementKind
+from virtcloud.model.element_views import ElementView
 from virtcloud.model.errors import BadInput
-from virtcloud.model.views import ElementView
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TRACKING = """n1:15002 virtcloud_mom 1 12

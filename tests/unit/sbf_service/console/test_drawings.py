@@ -16,9 +16,10 @@ from sbf_service.console.drawing.timeline import WIDTH, draw_timeline
 from sbf_service.console.troubles import Level
 from virtcloud.model.changes import AuditEntry
 from virtcloud.model.cluster import ClusterState
+from virtcloud.model.element_views import SiteView
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import ClusterKey, Name, PortRef
-from virtcloud.model.views import ClusterView, SiteView
+from virtcloud.model.views import ClusterView
 from virtcloud.model.vlans import VlanSet
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -9,9 +9,9 @@ import pytest
 from sbf_service.console.troubles import find_element_troubles, find_remedy, find_site_troubles
 from sbf_service.domain.agent_messages import AGENT_MESSAGES, SILENCE, AgentMessage
 from virtcloud.model.element import ElementKind
+from virtcloud.model.element_views import ElementView, SiteView
 from virtcloud.model.errors import ElementError, Refused, Unreachable, Unsafe
 from virtcloud.model.values import Name
-from virtcloud.model.views import ElementView, SiteView
 from virtcloud.model.vlans import VlanSet
 
 ROOT = Path(__file__).parents[4]
