@@ -7,7 +7,7 @@ from pathlib import Path
 
 from job_machine.hooks import HookCalls
 from job_machine.runs import PRERUN, RUNNING, Mom, RunPhase, SimulatedRun
-from job_machine.tasks import Tasks
+from job_machine.tasks import Task, Tasks
 from virtcloud.scheduler.command import CommandResult
 from virtcloud.testing.fakepbs.batch_system import BatchJobState, BatchSubmission
 from virtcloud.testing.fakepbs.fake_job import FakeJob, count_chunks
@@ -109,15 +109,16 @@ class SimulatedBatch:
         run = SimulatedRun(record, hosts, self.tasks, self.hooks.run, record.submission.user)
         run.duration_s = 1e9
         self.runs[record.id] = run
-        self._start(run, lambda: self._process_obit(run, run.run_to_end()))
+        run.task = self._start(run, lambda: self._process_obit(run, run.run_to_end()))
+        run.task.lives.append(run.life)
 
     def _find_free_moms(self, count: int) -> list[Mom] | None:
         taken = {name for job in self.runs for name in self.records[job].hosts}
         free = [mom for mom in self.moms if mom.alive and mom.server == self.name and mom.name not in taken]
         return free[:count] if len(free) >= count else None
 
-    def _start(self, run: SimulatedRun, work: Callable[[], object]) -> None:
-        self.tasks.start(f"run {run.copy.run_version} of {run.copy.id}", work).lives.append(run.life)
+    def _start(self, run: SimulatedRun, work: Callable[[], object]) -> Task:
+        return self.tasks.start(f"run {run.copy.run_version} of {run.copy.id}", work)
 
     def _process_obit(self, run: SimulatedRun, ending: RunEnding) -> None:
         run.phase = RunPhase.OVER

@@ -114,19 +114,19 @@ class JobChecks:
                     check_mom_outcome(run, *run.outcomes.pop())
             batch.former = batch.former[-20:]
 
-    def check_empty(self) -> None:
-        """No job is left: no cluster, record, relay, file or VLAN of a job exists."""
+    def find_remnants(self) -> list[str]:
+        """Return the clusters, records, relays, files and VLANs that are left."""
         world = self.site.world
         with world.store.read() as unit:
             views = list_newest(unit, ClusterFilter(ended=True), 1000)
-        assert not [view for view in views if view.state in WANTED_STATES or view.vlans]
+        found = [f"{view.key} {view.state}" for view in views if view.state in WANTED_STATES or view.vlans]
         for name in HOSTS:
             agent, mom = self.site.agents[name], self.site.moms[name]
             assert agent.records is not None
             left = [job for job in agent.records.all() if job.phase is not RecordPhase.GONE]
-            assert (left, agent.relays, agent.mounts.mounted_paths, mom.jobs) == ([], {}, set(), []), name
-        for name, switch in world.switches.found.items():
-            assert not switch.carried(), name
+            if left or agent.relays or agent.mounts.mounted_paths or mom.jobs:
+                found.append(f"{name}: {left} {agent.relays.keys()} {agent.mounts.mounted_paths} {mom.jobs}")
+        return found + [name for name, switch in world.switches.found.items() if switch.carried()]
 
 
 def check_server_outcome(job: str, event: str, outcome: HookOutcome) -> None:
@@ -152,7 +152,9 @@ def check_mom_outcome(run: SimulatedRun, mom: str, event: str, outcome: HookOutc
     if outcome.accepted:
         return
     assert event in {"execjob_begin", "execjob_prologue", "execjob_launch"}, about
-    assert outcome.failure is None, about
+    if outcome.failure is not None:
+        assert run.was_interrupted, about
+        return
     message = str(outcome.message)
     assert message.startswith("vcluster: "), about
     assert HOLD not in message, about

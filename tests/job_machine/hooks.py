@@ -33,13 +33,13 @@ class HookCalls:
         self.folder, self.clock = folder, clock
         token = folder / "pbs.token"
         token.write_text(world.token(Role.SCHEDULER, "pbs"))
-        settings = {"sbf": "http://sbf", "token_file": str(token), "user_keys": False}
+        settings = {"sbf": "http://sbf", "token_file": str(token), "user_keys": False, "setup": 120}
         (folder / "server.json").write_text(json.dumps(settings))
 
     def _config(self, event: HookEvent, *, at_server: bool) -> Path:
         path = self.folder / ("server.json" if at_server else f"{event.node}.json")
         if not path.exists():
-            path.write_text(json.dumps({"socket": f"/run/{event.node}"}))
+            path.write_text(json.dumps({"socket": f"/run/{event.node}", "patience": 100, "removal": 10}))
         return path
 
     def run(self, event: HookEvent) -> HookOutcome:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from enum import StrEnum
 
 from job_machine.agents import SimulatedAgent
-from job_machine.tasks import Killed, Life, Tasks
+from job_machine.tasks import Killed, Life, Task, Tasks
 from virtcloud.testing.fakepbs.fake_job import FakeJob
 from virtcloud.testing.fakepbs.fake_run import FakeRun, RunEnding
 from virtcloud.testing.fakepbs.hook_event import HookEvent, HookJob, HookOutcome
@@ -49,6 +49,8 @@ class SimulatedRun(FakeRun):
         self.used_s = self.duration_s = 0.0
         self.over_at: float | None = None
         self.outcomes: list[tuple[str, str, HookOutcome]] = []
+        self.task: Task | None = None
+        self.was_interrupted = False
 
     @property
     def head(self) -> Mom:
@@ -66,7 +68,8 @@ class SimulatedRun(FakeRun):
         if event == "execjob_begin":
             mom.jobs.append(self)
         outcome = self._run_hook(mom, event)
-        if event == "execjob_end" or (event == "execjob_begin" and not outcome.accepted):
+        over = "execjob_end" if mom is self.head else "execjob_abort"
+        if event in {over, "execjob_end"} or (event == "execjob_begin" and not outcome.accepted):
             mom.jobs = [run for run in mom.jobs if run is not self]
         self.outcomes.append((mom.name, event, outcome))
         self.copy.apply_mom_hook(mom.name, outcome)
@@ -83,7 +86,7 @@ class SimulatedRun(FakeRun):
         try:
             return self.run_hook(event)
         except Killed:
-            if life.dead and not self.life.dead:
+            if life.dead and not (self.life.dead and self.life in task.lives):
                 return NOT_RUN
             raise
         finally:
@@ -120,6 +123,12 @@ class SimulatedRun(FakeRun):
     def _kill(self) -> None:
         """Kill the script. A script that has not started yet starts nevertheless (measured)."""
         self.is_killed = self.is_killed or self.phase is RunPhase.SCRIPT
+
+    def interrupt(self) -> None:
+        """Let the alarm of the hook expire in which the start of the run waits."""
+        if self.task is not None and any(mom.life in self.task.lives for mom in self.moms):
+            self.was_interrupted = True
+            self.tasks.kill(self.task, KeyboardInterrupt())
 
     @property
     def was_starting(self) -> bool:

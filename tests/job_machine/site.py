@@ -19,6 +19,7 @@ from job_machine.runs import Mom, RunPhase, SimulatedRun
 from job_machine.tasks import Life, Tasks
 from pbs_hooks.kit import sbf_client
 from pbs_hooks.openpbs.hooks import runjob
+from sbf_service.store.elements import make_element_views
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.access import Role
 from virtcloud.scheduler.decision import GraceRules
@@ -28,8 +29,8 @@ from virtcloud.testing.fakepbs.hook_event import HookEvent
 
 HOSTS = ("brno-h1", "brno-h2", "praha-h1", "plzen-h1")
 SERVERS = ("pbs1", "pbs2")
-INTERVAL_S, LIST_S = 60.0, 60.0
-"""The seconds between two rounds of reconciliation, and between two lists of jobs of a MoM."""
+INTERVAL_S, LIST_S, HEARTBEAT_S = 60.0, 60.0, 100.0
+"""The seconds between two rounds of reconciliation, two lists of jobs of a MoM, and two heartbeats of an agent."""
 
 
 class JobSite:
@@ -59,7 +60,7 @@ class JobSite:
         token = self.world.token(Role.SCHEDULER, "reconciliation")
         self._client = stack.enter_context(SbfClient("http://sbf", HTTP_TIMEOUT_S, token=lambda: SecretStr(token)))
         self._client._connection._http._transport = SimulatedTransport(self.network, "reconciliation")
-        self.reconciles = True
+        self.reconciles, self.uses_second_server = True, False
         self.log = FakeLog()
         self.reconcilers = {name: self._make_reconciler(name) for name in SERVERS}
         for agent in self.agents.values():
@@ -92,6 +93,8 @@ class JobSite:
 
     @property
     def disturbed_at(self) -> float:
+        if not (self.reconciles and self.network.up and all(batch.up for batch in self.batches.values())):
+            return self.tasks.now
         return max(self._disturbed_at, self.network.disturbed_at)
 
     def restart_server(self, name: str) -> None:
@@ -120,6 +123,7 @@ class JobSite:
         self.disturb()
         mom.alive, mom.life = True, Life()
         mom.server = server or mom.server
+        self.uses_second_server = self.uses_second_server or mom.server != SERVERS[0]
         for run in list(mom.jobs):
             batch = self.batches[mom.server]
             is_known = batch.runs.get(run.record.id) is run
@@ -131,6 +135,14 @@ class JobSite:
                 mom.jobs.remove(run)
             elif not is_known:
                 self._discard(mom, run)
+
+    def _discard_ended_runs(self) -> None:
+        """End the runs of which a MoM missed the end. PBS's server tells a MoM about them when it reports its jobs."""
+        for mom in self.moms.values():
+            for run in [one for one in mom.jobs if mom.alive and one.over_at is not None]:
+                is_known = self.batches[mom.server].runs.get(run.record.id) is run
+                if not is_known and self.tasks.now - run.over_at > LIST_S:
+                    self._discard(mom, run)
 
     def _discard(self, mom: Mom, run: SimulatedRun) -> None:
         """End a run that the server does not know."""
@@ -158,22 +170,33 @@ class JobSite:
     def pass_time(self, seconds: float) -> None:
         end = self.tasks.now + seconds
         while self.tasks.now < end:
-            step = min(INTERVAL_S / 2, end - self.tasks.now)
+            step = min(INTERVAL_S / 2 if seconds <= 2 * INTERVAL_S else INTERVAL_S, end - self.tasks.now)
             self.tasks.run(self.tasks.now + step)
             self._converge()
             for batch in self.batches.values():
                 batch.tick(step)
                 batch.schedule()
             self._list_jobs()
+            self._discard_ended_runs()
             self._reconcile()
             self.tasks.run(self.tasks.now)
 
     def _converge(self) -> None:
-        self.world.dead_hosts = {name for name, agent in self.agents.items() if not agent.alive}
         if self.network.up:
             self.world.converge_switches()
-            self.world.confirm_hosts()
+            self._confirm_hosts()
             self.world.sweep()
+            self.network.readings.clear()
+
+    def _confirm_hosts(self) -> None:
+        """Confirm new wanted revisions of hosts whose agent runs, and send heartbeats."""
+        with self.world.store.read() as unit:
+            views = make_element_views(unit)
+        for view in views:
+            if view.name in self.agents and self.agents[view.name].alive:
+                age = None if view.last_seen is None else (self.world.clock.now - view.last_seen).total_seconds()
+                if view.confirmed_revision != view.wanted_revision or age is None or age > HEARTBEAT_S:
+                    self.world.confirm(view.name, view.wanted_revision)
 
     def _list_jobs(self) -> None:
         for mom in self.moms.values():
@@ -186,8 +209,9 @@ class JobSite:
     def _reconcile(self) -> None:
         if self.tasks.now - self._reconciled_at >= INTERVAL_S and self.reconciles:
             self._reconciled_at = self.tasks.now
-            for reconciler in self.reconcilers.values():
-                reconciler.run_round()
+            for name, reconciler in self.reconcilers.items():
+                if name == SERVERS[0] or self.uses_second_server:
+                    reconciler.run_round()
 
 
 @contextmanager

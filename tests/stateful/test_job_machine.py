@@ -12,9 +12,10 @@ from types import ModuleType
 
 import pytest
 from exploration import list_seeds
+from job_machine.batch import SimulatedBatch
 from job_machine.checks import JobChecks
 from job_machine.network import CallFault
-from job_machine.runs import RunPhase
+from job_machine.runs import RunPhase, SimulatedRun
 from job_machine.site import HOSTS, SERVERS, JobSite, job_site
 from simulation.planting import plant
 
@@ -24,17 +25,18 @@ from virtcloud.scheduler import decision
 from virtcloud.testing.fakepbs.batch_system import BatchSubmission
 from virtcloud.testing.fakepbs.fake_job import FakeJob
 
-STEPS = 40
+STEPS, ROUNDS = 40, 40
 Action = tuple[object, ...]
 YES_OR_NO, INDEX, USERS = (True, False), range(6), ("daemon", "bin")
 REQUESTS = (None, "image=x", "image=x", "image=x", "image=x:name=mine", "image=x:net=mine", "image=x:guests=2")
 CALLERS = ("server hook", "server hook", "reconciliation", *(f"agent {name}" for name in HOSTS[:2]))
 RULES = {
-    "submit": (10, (USERS, (1, 1, 2, 2, 3), REQUESTS, (600, 3600), YES_OR_NO)),
+    "submit": (18, (USERS, (1, 1, 1, 2, 2, 3), REQUESTS, (600, 3600), YES_OR_NO)),
     "submit_an_array": (1, (USERS, YES_OR_NO)),
-    "pass_time": (30, ((0.5, 2.0, 10.0, 30.0, 30.0, 60.0, 120.0, 400.0, 1200.0),)),
-    "end_a_script": (6, (INDEX,)),
-    "delete": (5, (INDEX, (False, False, False, True))),
+    "pass_time": (28, ((0.5, 2.0, 10.0, 30.0, 30.0, 60.0, 60.0, 120.0, 120.0, 400.0),)),
+    "pass_a_long_time": (1, ()),
+    "end_a_script": (4, (INDEX,)),
+    "delete": (6, (INDEX, (False, False, False, True))),
     "rerun": (4, (INDEX, (False, False, True))),
     "suspend": (2, (INDEX,)),
     "change_walltime": (2, (INDEX, (600, 7200))),
@@ -126,30 +128,33 @@ class JobRules:
                 view = self.site.world.delete(run.copy.id, run.copy.run_version, run.user)
             except VirtcloudError:
                 continue
+            self.site.network.readings.clear()
             self.checks.deleted.add((view.key, view.attempt))
 
-    def _choose_job(self, index: int) -> list[tuple["SimulatedBatch", FakeJob]]:
+    def _choose_job(self, index: int) -> list[tuple[SimulatedBatch, FakeJob]]:
         jobs = [(batch, job) for batch in self.batches.values() if batch.up for job in batch.records.values()]
         return [jobs[index % len(jobs)]] if jobs else []
 
-    def _choose_run(self, index: int) -> list["SimulatedRun"]:
+    def _choose_run(self, index: int) -> list[SimulatedRun]:
         runs = [run for batch in self.batches.values() for run in batch.runs.values() if run.runs_script]
         return [runs[index % len(runs)]] if runs else []
 
     # Machines and programs.
 
     def pass_time(self, seconds: float) -> None:
-        end = self.site.tasks.now + seconds
+        end, longest = self.site.tasks.now + seconds, 30.0 if seconds <= 120 else 60.0  # noqa: PLR2004 - seconds
         while self.site.tasks.now < end:
-            self.site.pass_time(min(30.0, end - self.site.tasks.now))
+            self.site.pass_time(min(longest, end - self.site.tasks.now))
             self.checks.check()
 
     def kill_a_mom(self, host: str) -> None:
         self.site.kill_mom(host)
 
     def start_a_mom(self, host: str, keeps_records: bool) -> None:
-        if self.site.agents[host].mounts is not None:
-            self.site.start_mom(host, keeps_records=keeps_records)
+        self.site.start_mom(host, keeps_records=keeps_records)
+
+    def pass_a_long_time(self) -> None:
+        self.pass_time(1800)
 
     def reboot(self, host: str) -> None:
         self.site.kill_host(host)
@@ -232,25 +237,33 @@ class JobRules:
             site.agents[name].kill_after = None
             site.agents[name].start()
             site.start_mom(name, keeps_records=True)
-            self.move_if_needed(name)
         for name in SERVERS:
             site.restart_server(name)
         site.disturb()
-        for _ in range(12):
-            self.pass_time(150)
+        for _ in range(ROUNDS):
+            if all(job.hold != "n" for batch in self.batches.values() for job in batch.records.values()):
+                break
+            self.pass_time(60)
             for batch in self.batches.values():
-                for run in list(batch.runs.values()):
-                    run.is_suspended = False
-                    run.duration_s = min(run.duration_s, run.used_s + 60)
-                    if run.was_starting:
-                        batch.rerun(run.record, force=True)
-        left = {job: (record.state, record.hold) for batch in self.batches.values() for job, record in batch.records.items()}
-        assert all(hold != "n" for _, hold in left.values()), left
-        self.pass_time(1500)
-        self.checks.check_empty()
+                self.let_runs_end(batch)
+        left = [(job.id, job.state, job.comment) for one in self.batches.values() for job in one.records.values()]
+        assert all(job.hold != "n" for one in self.batches.values() for job in one.records.values()), left
+        for _ in range(ROUNDS):
+            if not self.checks.find_remnants():
+                break
+            self.pass_time(60)
+        self.pass_time(200)
+        assert not (remnants := self.checks.find_remnants()), remnants
 
-    def move_if_needed(self, host: str) -> None:
-        """Move all hosts to the first server for the jobs that need several hosts; the second server keeps one."""
+    def let_runs_end(self, batch: SimulatedBatch) -> None:
+        for record in list(batch.records.values()):
+            if record.id not in batch.runs and "net=" in record.resources.get("vcluster", ""):
+                batch.delete(record, force=False)  # its network may have ended
+        for run in list(batch.runs.values()):
+            run.is_suspended = False
+            run.duration_s = min(run.duration_s, run.used_s + 60)
+            if run.was_starting:
+                batch.rerun(run.record, force=True)
 
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root can change the owners of files")
@@ -264,3 +277,23 @@ def run(folder: Path, actions: Iterable[Action]) -> None:
 @pytest.mark.parametrize("seed", list_seeds(10))
 def test_jobs_keep_their_clusters_and_clusters_end_with_jobs(tmp_path: Path, seed: int) -> None:
     run(tmp_path, draw_actions(seed))
+
+
+@pytest.mark.parametrize(
+    ("planted", "message"),
+    [
+        ((job_records, "now - since[job.run] >= grace", "True"), "lost its cluster"),
+        ((job_records, "if job.attempt != UNCOUNTED_ATTEMPT\n        and job", "if job"), "lost its cluster"),
+        ((removals, "attempt=job.attempt or None", "attempt=None"), "lost its cluster"),
+        ((decision, "and cluster.attempt < job.attempt", "and cluster.attempt < 0"), "outlives"),
+        ((request_handler, "            self._end_missing(job)\n", "            pass\n"), "the access of an ended job"),
+    ],
+)
+def test_a_planted_bug_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: tuple[ModuleType, str, str], message: str
+) -> None:
+    plant(monkeypatch, *planted)
+    with pytest.raises(AssertionError, match=message):
+        for seed in range(60):
+            (of_seed := tmp_path / str(seed)).mkdir()
+            run(of_seed, draw_actions(seed))
