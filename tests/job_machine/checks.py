@@ -1,9 +1,12 @@
 """What must be true of jobs and their clusters after each action."""
 
+from datetime import timedelta
+
 from job_machine.runs import RunPhase, SimulatedRun
 from job_machine.site import HOSTS, INTERVAL_S, SERVERS, JobSite
 from sbf_service.store.cluster_lists import ClusterFilter, list_newest
 from virtcloud.agent.job_socket.job_records import RecordPhase
+from virtcloud.agent.job_socket.removals import LOST_CHECK_S
 from virtcloud.model.cluster import WANTED_STATES
 from virtcloud.model.views import ClusterView
 from virtcloud.testing.fakepbs.hook_event import HookOutcome
@@ -13,6 +16,9 @@ GRACE_S, GRACE_EMPTY_S = 120 + 3 * INTERVAL_S, 900 + 3 * INTERVAL_S
 JOB_GRACE_S = 300.0
 LEASE_S = 1000.0
 SETTLED_S = 200.0
+TORQUE_LEASE_S = 9000.0
+"""A cluster of Torque, whose end no program reported, ends with its lease."""
+LATE = timedelta(seconds=60)
 RETRY, HOLD = "; the job will be tried again", "; the job is held for the administrators"
 
 
@@ -32,6 +38,7 @@ class JobChecks:
         with self.site.world.store.read() as unit:
             views = list_newest(unit, ClusterFilter(ended=True), 1000)
         self.check_running(views)
+        self.check_torque(views)
         self.check_ended(views)
         self.check_networks(views)
         self.check_access()
@@ -54,15 +61,29 @@ class JobChecks:
             undisturbed = self.site.tasks.now - self.site.disturbed_at
             assert undisturbed < LEASE_S, f"{view.key}: the lease was not extended for {undisturbed} s"
 
+    def check_torque(self, views: list[ClusterView]) -> None:
+        """A running job of Torque has its cluster."""
+        job, now = self.site.torque.job, self.site.world.clock.now
+        if job is not None and job.is_running:
+            view = max((view for view in views if view.key == job.id), key=lambda view: view.attempt, default=None)
+            assert view is not None, f"{job.id} runs without a cluster"
+            kept = view.state in WANTED_STATES or view.lease_ends <= now
+            assert kept, f"{view.key} lost its cluster: {view.reason}"
+
     def check_ended(self, views: list[ClusterView]) -> None:
         """A cluster ends soon after its job's run."""
         now, orphans = self.site.tasks.now, {}
         runs = {(run.copy.id, run.copy.run_version, run.user) for run in self.list_runs()}
+        torque = self.site.torque.job
+        if torque is not None:
+            runs |= {(torque.id, attempt, torque.user) for attempt in range(1, 20)}
         for name, batch in self.site.batches.items():
             if not batch.records:
                 self._empty_at[name] = now
         for view in views:
-            if view.state in WANTED_STATES and (view.key, view.attempt, view.spec.owner) not in runs:
+            if view.key.endswith(".torque"):  # no reconciliation: its cluster ends with its lease at the latest
+                assert view.state not in WANTED_STATES or view.lease_ends > self.site.world.clock.now - LATE
+            elif view.state in WANTED_STATES and (view.key, view.attempt, view.spec.owner) not in runs:
                 orphans[view.id] = since = max(self._orphans.get(view.id, now), self.site.disturbed_at)
                 was_empty = now - self._empty_at[view.key.partition(".")[2]] < GRACE_EMPTY_S
                 limit = GRACE_EMPTY_S if was_empty else GRACE_S
@@ -93,12 +114,17 @@ class JobChecks:
                 for run in self.list_runs()
                 if run.runs_script and run.head.name == name and "vcluster" in run.copy.resources
             }
-            starting = {run.copy.id for run in self.site.moms[name].jobs if run.phase is not RunPhase.OVER}
+            torque = self.site.torque.job if name == self.site.torque.name else None
+            running |= {torque.id} if torque is not None and torque.is_running else set()
+            starting = {torque.id} if torque is not None else set()
+            starting |= {run.copy.id for run in self.site.moms[name].jobs if run.phase is not RunPhase.OVER}
             missing = running - set(agent.relays)
             for key in missing | (set(agent.relays) - running - starting):
                 since = max(self._bad_access.get((name, key), now), self.site.disturbed_at)
                 bad[name, key] = since
                 limit = SETTLED_S if key in missing else JOB_GRACE_S + SETTLED_S
+                if key.endswith(".torque") and key not in missing:
+                    limit = TORQUE_LEASE_S + LOST_CHECK_S
                 kind = "no access" if key in missing else "the access of an ended job"
                 assert now - since <= limit or not agent.alive, f"{name} has {kind} {key} for {now - since} s"
         self._bad_access = bad

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from sbf_fakes.world import World
@@ -16,6 +17,7 @@ from pbs_hooks.kit import deadline, sbf_client
 from pbs_hooks.kit.deadline import Deadline, DeadlineExceeded
 from pbs_hooks.kit.http_exchange import HttpRequest
 from pbs_hooks.openpbs.hooks import hook_head, job_end, job_start, mom_event, mom_hook, runjob, server_hook
+from pbs_hooks.torque.scripts import agent_requests, prologue_epilogue, script_call, script_entry
 from virtcloud.client.connection import USER_AGENT
 from virtcloud.model.access import Role
 from virtcloud.testing.fakepbs.hook_event import HookEvent, HookOutcome
@@ -89,9 +91,11 @@ def simulated_hooks(clock: SimulatedTime, network: SbfNetwork, ask: Ask) -> Iter
         return answer.status_code, answer.content
 
     with pytest.MonkeyPatch.context() as patch:
-        for one in (mom_event, job_start, job_end, runjob, server_hook, deadline, sbf_client, rules):
+        for one in (mom_event, job_start, job_end, runjob, server_hook, deadline, sbf_client, rules, script_call, prologue_epilogue):
             patch.setattr(one, "time", clock)
-        patch.setattr(mom_event, "ask_agent", ask_agent)
+        for one in (mom_event, agent_requests, prologue_epilogue):
+            patch.setattr(one, "ask_agent", ask_agent)
+        patch.setattr(script_entry, "syslog", MagicMock())
         patch.setattr(mom_hook, "append_line", lambda *_: None)
         patch.setattr(sbf_client, "send_request", send_request)
         patch.delenv(sbf_client.BREAKER_VARIABLE, raising=False)

@@ -17,6 +17,7 @@ from job_machine.hooks import HookCalls, simulated_hooks
 from job_machine.network import SbfNetwork, SimulatedTransport
 from job_machine.runs import Mom, RunPhase, SimulatedRun
 from job_machine.tasks import Life, Tasks
+from job_machine.torque import TorqueHost
 from pbs_hooks.kit import sbf_client
 from pbs_hooks.openpbs.hooks import runjob
 from sbf_service.store.elements import make_element_views
@@ -60,6 +61,7 @@ class JobSite:
         token = self.world.token(Role.SCHEDULER, "reconciliation")
         self._client = stack.enter_context(SbfClient("http://sbf", HTTP_TIMEOUT_S, token=lambda: SecretStr(token)))
         self._client._connection._http._transport = SimulatedTransport(self.network, "reconciliation")
+        self.torque = TorqueHost(HOSTS[0], folder, self.tasks, self.world, self._client)
         self.reconciles, self.uses_second_server = True, False
         self.log = FakeLog()
         self.reconcilers = {name: self._make_reconciler(name) for name in SERVERS}
@@ -153,6 +155,8 @@ class JobSite:
     def kill_host(self, name: str) -> None:
         """Cut the power of a host. Its relays end, and the files of jobs, which are in memory, are lost."""
         self.kill_mom(name)
+        if name == self.torque.name:
+            self.torque.reboot()
         agent = self.agents[name]
         agent.kill()
         agent.relays.clear()

@@ -23,7 +23,7 @@ from virtcloud.agent.job_socket import job_records, removals, request_handler
 from virtcloud.model.errors import VirtcloudError
 from virtcloud.scheduler import decision
 from virtcloud.testing.fakepbs.batch_system import BatchSubmission
-from virtcloud.testing.fakepbs.fake_job import FakeJob
+from virtcloud.testing.fakepbs.fake_job import FakeJob, count_chunks
 
 STEPS, ROUNDS = 40, 40
 Action = tuple[object, ...]
@@ -56,6 +56,8 @@ RULES = {
     "disturb_a_call": (8, (CALLERS, tuple(CallFault))),
     "deliver_late_calls": (4, ()),
     "repeat_a_call": (4, (range(40),)),
+    "start_a_torque_job": (4, (USERS,)),
+    "end_the_torque_job": (2, ()),
     "expire_an_alarm": (1, (INDEX,)),
 }
 """The weight of each rule, and the choices for its arguments."""
@@ -219,6 +221,12 @@ class JobRules:
             self.site.disturb()
             self.site.network.deliver(sent[-1 - back])
 
+    def start_a_torque_job(self, user: str) -> None:
+        self.site.torque.start(user)
+
+    def end_the_torque_job(self) -> None:
+        self.site.torque.end()
+
     def expire_an_alarm(self, index: int) -> None:
         """Let the alarm of a waiting hook expire."""
         waiting = [run for batch in self.batches.values() for run in batch.runs.values() if run.phase is RunPhase.START]
@@ -248,17 +256,21 @@ class JobRules:
                 self.let_runs_end(batch)
         left = [(job.id, job.state, job.comment) for one in self.batches.values() for job in one.records.values()]
         assert all(job.hold != "n" for one in self.batches.values() for job in one.records.values()), left
-        for _ in range(ROUNDS):
+        site.torque.end()
+        for pause in [60] * ROUNDS + [600] * ROUNDS:
             if not self.checks.find_remnants():
                 break
-            self.pass_time(60)
+            self.pass_time(pause)
         self.pass_time(200)
         assert not (remnants := self.checks.find_remnants()), remnants
 
     def let_runs_end(self, batch: SimulatedBatch) -> None:
         for record in list(batch.records.values()):
-            if record.id not in batch.runs and "net=" in record.resources.get("vcluster", ""):
-                batch.delete(record, force=False)  # its network may have ended
+            # The network of the job may have ended, and the job's hosts may have moved to the other server.
+            hosts = sum(mom.server == batch.name for mom in self.site.moms.values())
+            lacks_hosts = count_chunks(record.resources["select"]) > hosts
+            if record.id not in batch.runs and (lacks_hosts or "net=" in record.resources.get("vcluster", "")):
+                batch.delete(record, force=False)
         for run in list(batch.runs.values()):
             run.is_suspended = False
             run.duration_s = min(run.duration_s, run.used_s + 60)
