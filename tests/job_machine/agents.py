@@ -170,8 +170,10 @@ class SimulatedAgent:
         try:
             answer = self._answer_line(json.dumps(request).encode())
         except Killed:
-            if life.dead and (task is None or task.error is None) and not any(
-                one.dead for one in (task.lives[:-1] if task else ())
+            if (
+                life.dead
+                and (task is None or task.error is None)
+                and not any(one.dead for one in (task.lives[:-1] if task else ()))
             ):
                 raise AgentUnreachable("this host's agent does not answer: the connection ended") from None
             raise

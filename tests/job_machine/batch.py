@@ -21,7 +21,9 @@ WAITING_STATES = (BatchJobState.QUEUED, BatchJobState.WAITING)
 class SimulatedBatch:
     """The server. ``outcomes`` are the outcomes of the server hook by event. ``runs`` are the current runs by job."""
 
-    def __init__(self, name: str, moms: Sequence[Mom], tasks: Tasks, hooks: HookCalls, now: Callable[[], float]) -> None:
+    def __init__(
+        self, name: str, moms: Sequence[Mom], tasks: Tasks, hooks: HookCalls, now: Callable[[], float]
+    ) -> None:
         self.name, self.moms, self.tasks, self.hooks, self.now = name, moms, tasks, hooks, now
         self.up = True
         self.number = 0

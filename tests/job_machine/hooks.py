@@ -74,9 +74,7 @@ class HookCalls:
 def simulated_hooks(clock: SimulatedTime, network: SbfNetwork, ask: Ask) -> Iterator[None]:
     """Within the block, hooks use the simulated time, the agents that ``ask`` reaches, and the simulated network."""
 
-    def ask_agent(
-        path: str, request: dict[str, Any], wait: float | None = None, grace: float = 5.0
-    ) -> dict[str, Any]:
+    def ask_agent(path: str, request: dict[str, Any], wait: float | None = None, grace: float = 5.0) -> dict[str, Any]:
         return ask(path, request if wait is None else {**request, "wait": wait}, grace)
 
     def send_request(call: HttpRequest, limit: Deadline) -> tuple[int, bytes]:
@@ -91,7 +89,18 @@ def simulated_hooks(clock: SimulatedTime, network: SbfNetwork, ask: Ask) -> Iter
         return answer.status_code, answer.content
 
     with pytest.MonkeyPatch.context() as patch:
-        for one in (mom_event, job_start, job_end, runjob, server_hook, deadline, sbf_client, rules, script_call, prologue_epilogue):
+        for one in (
+            mom_event,
+            job_start,
+            job_end,
+            runjob,
+            server_hook,
+            deadline,
+            sbf_client,
+            rules,
+            script_call,
+            prologue_epilogue,
+        ):
             patch.setattr(one, "time", clock)
         for one in (mom_event, agent_requests, prologue_epilogue):
             patch.setattr(one, "ask_agent", ask_agent)

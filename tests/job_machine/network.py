@@ -131,17 +131,13 @@ class SimulatedTransport(httpx.BaseTransport):
             self._network.tasks.sleep(wait)
         headers = {name: value for name, value in request.headers.items() if name not in {"host", "content-length"}}
         try:
-            answer = self._network.call(
-                self._caller, SentCall(request.method, path, request.read() or None, headers)
-            )
+            answer = self._network.call(self._caller, SentCall(request.method, path, request.read() or None, headers))
         except CallRefused:
             raise httpx.ConnectError("connection refused", request=request) from None
         except CallTimedOut:
             self._network.tasks.sleep(request.extensions["timeout"]["read"])
             raise httpx.ReadTimeout("timed out", request=request) from None
-        return httpx.Response(
-            answer.status_code, headers=answer.headers, content=answer.content, request=request
-        )
+        return httpx.Response(answer.status_code, headers=answer.headers, content=answer.content, request=request)
 
 
 def split_wait(path: str) -> tuple[str, float]:
@@ -150,4 +146,3 @@ def split_wait(path: str) -> tuple[str, float]:
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     wait = float(query.pop("wait", "0"))
     return parts.path + (f"?{urlencode(query)}" if query else ""), wait
-

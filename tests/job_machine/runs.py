@@ -51,6 +51,8 @@ class SimulatedRun(FakeRun):
         self.outcomes: list[tuple[str, str, HookOutcome]] = []
         self.task: Task | None = None
         self.was_interrupted = False
+        self.deleted_at: float | None = None
+        self.started_at: float | None = None
 
     @property
     def head(self) -> Mom:
@@ -112,13 +114,17 @@ class SimulatedRun(FakeRun):
 
     def _script(self) -> RunEnding:
         """Run the script until it ends, is killed or has used its walltime. While the MoM is dead, nothing follows."""
-        self.phase = RunPhase.SCRIPT
+        self.phase, self.started_at = RunPhase.SCRIPT, self.tasks.now
         self.tasks.sleep(1e9, lambda: self.is_killed or self.used_s >= self.duration_s)
         self.phase = RunPhase.END
         self.over_at = self.tasks.now
         if not self.head.alive:
             self.tasks.sleep(1e9, lambda: self.head.alive)
         return self._ending_without_report() or self._ended(0)
+
+    def delete(self) -> None:
+        self.deleted_at = self.tasks.now
+        super().delete()
 
     def _kill(self) -> None:
         """Kill the script. A script that has not started yet starts nevertheless (measured)."""

@@ -47,9 +47,7 @@ class JobSite:
         self.network = SbfNetwork(self.world, self.tasks)
         stack.callback(self.network.close)
         self.clock = SimulatedTime(self.tasks, STARTED.timestamp())
-        self.agents = {
-            name: SimulatedAgent(name, folder, self.network, STARTED.timestamp()) for name in HOSTS
-        }
+        self.agents = {name: SimulatedAgent(name, folder, self.network, STARTED.timestamp()) for name in HOSTS}
         self.moms = {name: Mom(name, agent, SERVERS[0]) for name, agent in self.agents.items()}
         stack.enter_context(simulated_time(self.clock, self.agents.values))
         stack.enter_context(simulated_hooks(self.clock, self.network, self._ask))
@@ -82,9 +80,7 @@ class JobSite:
     def _make_reconciler(self, server: str) -> JobReconciler:
         clocks = Clocks(lambda: self.tasks.now, lambda: self.world.clock.now)
         rules = GraceRules(interval_s=INTERVAL_S)
-        return JobReconciler(
-            OpenPbsScheduler(self.batches[server].execute), self._client, rules, self.log, clocks
-        )
+        return JobReconciler(OpenPbsScheduler(self.batches[server].execute), self._client, rules, self.log, clocks)
 
     def restart_reconciliation(self) -> None:
         self.disturb()
