@@ -52,7 +52,7 @@ class SimulatedTime:
 class AnsweringGuests:
     """A prober that reports every guest as reachable."""
 
-    def probe(self, addresses: Iterable[IpAddress], _seconds: float) -> frozenset[IpAddress]:
+    def probe(self, addresses: Iterable[IpAddress], seconds: float) -> frozenset[IpAddress]:
         return frozenset(addresses)
 
 
@@ -71,7 +71,6 @@ class SimulatedAgent:
         self.life.dead = True
         self.records: JobRecordStore | None = None
         self.kill_after: int | None = None
-        self.kills_at_end = False
         self._epoch = epoch
         self._token = network.world.token(Role.AGENT, name)
         self._lives: list[ExitStack] = []
@@ -180,7 +179,7 @@ class SimulatedAgent:
         finally:
             if task is not None:
                 task.lives.remove(life)
-        answer = json.loads(json.dumps(answer))
+        answer = dict(json.loads(json.dumps(answer)))
         if not answer.get("ok"):
             raise _build_error(answer)
         return answer
@@ -193,7 +192,7 @@ class SimulatedAgent:
 
     # The relays.
 
-    def ensure(self, access: JobAccess, _uid: int) -> Path:
+    def ensure(self, access: JobAccess, uid: int) -> Path:
         self.effect()
         self.relays[access.key] = access
         self.effect()

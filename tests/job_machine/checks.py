@@ -8,6 +8,7 @@ from sbf_service.store.cluster_lists import ClusterFilter, list_newest
 from virtcloud.agent.job_socket.job_records import RecordPhase
 from virtcloud.agent.job_socket.removals import LOST_CHECK_S
 from virtcloud.model.cluster import WANTED_STATES
+from virtcloud.model.values import Name
 from virtcloud.model.views import ClusterView
 from virtcloud.testing.fakepbs.hook_event import HookOutcome
 
@@ -49,7 +50,7 @@ class JobChecks:
 
     def check_running(self, views: list[ClusterView]) -> None:
         """A job whose script runs has its cluster, unless the owner ended it, or its lease ended during a fault."""
-        own = {(view.key, view.attempt, view.spec.owner): view for view in views}
+        own = {(str(view.key), view.attempt, str(view.spec.owner)): view for view in views}
         for run in self.list_runs():
             if not run.runs_script or "vcluster" not in run.copy.resources:
                 continue
@@ -100,13 +101,13 @@ class JobChecks:
 
     def check_networks(self, views: list[ClusterView]) -> None:
         """Each script has the network of its own cluster, and shares it only with clusters that joined it."""
-        own = {(view.key, view.attempt, view.spec.owner): view for view in views}
+        own = {(str(view.key), view.attempt, str(view.spec.owner)): view for view in views}
         vlans: dict[tuple[str, str], ClusterView] = {}
         for run in self.list_runs():
             view = own.get((run.copy.id, run.copy.run_version, run.user))
             if not run.runs_script or view is None or view.state not in WANTED_STATES:
                 continue
-            site = run.head.name.partition("-")[0]
+            site = Name(run.head.name.partition("-")[0])
             assert run.env["VCLUSTER_ID"] == view.key
             assert run.env["VCLUSTER_VLAN"] == str(view.vlans[site]), f"{view.key} has another VLAN ID"
             for at, vlan in view.vlans.items():

@@ -22,7 +22,7 @@ from virtcloud.client.connection import USER_AGENT
 from virtcloud.model.access import Role
 from virtcloud.testing.fakepbs.hook_event import HookEvent, HookOutcome
 from virtcloud.testing.fakepbs.hook_runner import _parse_outcome
-from virtcloud.testing.fakepbs.interpreter import module, rules
+from virtcloud.testing.fakepbs.interpreter import module, pbs_events, rules
 from virtcloud.testing.fakepbs.interpreter import run as interpreter_run
 
 Ask = Callable[[str, dict[str, Any], float], dict[str, Any]]
@@ -46,12 +46,12 @@ class HookCalls:
 
     def run(self, event: HookEvent) -> HookOutcome:
         """Run the hook on an event. The hook of a MoM runs in a task, in which it may pause."""
-        at_server = event.kind in module.pbs_events.SERVER_EVENTS
+        at_server = event.kind in pbs_events.SERVER_EVENTS
         description = event.as_json(self._config(event, at_server=at_server))
         stage = module.HookStage(description)
         pbs = module.build_module(stage, description)
         began = self.clock.monotonic()
-        failure = None
+        failure: str | None = None
         stage.rules.in_hook = True
         try:
             if hook_head.concerns(pbs):

@@ -45,7 +45,7 @@ class SimulatedRun(FakeRun):
         self.copy = replace(record)
         self.phase, self.life = RunPhase.START, Life()
         self.env: dict[str, str] = {}
-        self.is_suspended = self.is_killed = self.is_preempted = False
+        self.is_suspended = self.is_killed = False
         self.used_s = self.duration_s = 0.0
         self.over_at: float | None = None
         self.outcomes: list[tuple[str, str, HookOutcome]] = []

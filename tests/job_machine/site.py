@@ -137,9 +137,9 @@ class JobSite:
     def _discard_ended_runs(self) -> None:
         """End the runs of which a MoM missed the end. PBS's server tells a MoM about them when it reports its jobs."""
         for mom in self.moms.values():
-            for run in [one for one in mom.jobs if mom.alive and one.over_at is not None]:
+            for run in list(mom.jobs):
                 is_known = self.batches[mom.server].runs.get(run.record.id) is run
-                if not is_known and self.tasks.now - run.over_at > LIST_S:
+                if mom.alive and run.over_at is not None and not is_known and self.tasks.now - run.over_at > LIST_S:
                     self._discard(mom, run)
 
     def _discard(self, mom: Mom, run: SimulatedRun) -> None:

@@ -30,7 +30,6 @@ class TorqueJob:
     life: Life
     task: Task | None = None
     is_running: bool = False
-    has_prologue: bool = True
     duration_s: float = 1e9
 
 
@@ -90,7 +89,7 @@ class TorqueHost:
     def server(self) -> SchedulerServer:
         return SchedulerServer("torque", empty=self.job is None)
 
-    def describe_job(self, number: str, _server: SchedulerServer, _names: Mapping[str, str]) -> JobStatement:
+    def describe_job(self, number: str, server: SchedulerServer, names: Mapping[str, str]) -> JobStatement:
         job = self.job
         if job is None or job.id != f"{number}.torque":
             return JobStatement(runs=False, words="is not known to torque")
