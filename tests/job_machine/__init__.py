@@ -1,0 +1,1 @@
+"""Hosts with agents, batch servers and SBF in one simulated time, for `tests/stateful/test_job_machine.py`."""
