@@ -46,7 +46,7 @@ class Machines:
         self.backup = back_up(self.world, self.folder)
 
     def restore(self) -> World:
-        self.restored = restored_world(self.world, self.backup, self.folder)
+        self.restored = restored_world(self.world, self.backup, f"sqlite:///{self.folder / 'restored.db'}")
         return self.restored
 
     def carries(self, host: str) -> list[int]:
