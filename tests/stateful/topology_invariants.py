@@ -242,9 +242,9 @@ class TopologyInvariants:
     def find_devices(self, name: str) -> tuple[FakeSwitch, FakeEdge]:
         return self.world.switches[name], self.world.edges[name]
 
-    def list_applied(self, name: str) -> tuple[list[SwitchDifference], list[EdgeDifference]]:
+    def count_applied(self, name: str) -> int:
         switch, edge = self.find_devices(name)
-        return switch.applied, edge.applied
+        return len(switch.applied) + len(edge.applied)
 
     def read_database(self) -> dict[str, Sequence[Any]]:
         with self.world.store.read() as unit:

@@ -163,10 +163,10 @@ class TopologyMachine(DeviceChanges):
         """
         if (name := self.choose_device(choose)) is None:
             return
-        hook, applied = choose.choice(("before_read", "before_apply")), sum(map(len, self.list_applied(name)))
+        hook, applied = choose.choice(("before_read", "before_apply")), self.count_applied(name)
         former = self.world.topology().elements.get(Name(name))
         self.converge_during(name, hook, lambda: self.describe_another_device(name, choose))
-        assert hook != "before_read" or sum(map(len, self.list_applied(name))) == applied, f"{name} is another device"
+        assert hook != "before_read" or self.count_applied(name) == applied, f"{name} is another device"
         if self.world.topology().elements.get(Name(name)) == former:
             self.describe_another_device(name, choose)
         self.install_another_device(name, choose)
