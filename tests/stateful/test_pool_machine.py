@@ -79,18 +79,18 @@ ACTIONS: Mapping[str, tuple[int, Choose]] = {
         "key": choose_cluster(machine, choose)["key"], "seconds": choose.choice(LEASES),
     }),
     "end": (7, choose_cluster),
-    "change_a_pool": (4, lambda _, choose: {"site": choose.choice(SITES), "pool": choose.choice(POOLS)}),
+    "change_a_pool": (9, lambda _, choose: {"site": choose.choice(SITES), "pool": choose.choice(POOLS)}),
     "change_a_quota": (1, lambda _, choose: {
         "owner": choose.choice(OWNERS), "clusters": choose.choice((None, None, 1, 2, 3)),
     }),
     "clean_a_vlan": (3, choose_quarantined),
-    "replace_an_unchecked_element": (2, lambda machine, choose: {
+    "replace_an_unchecked_element": (3, lambda machine, choose: {
         "name": choose(sorted(machine.find_unchecked())) or choose.choice(ELEMENTS),
     }),
     "make_a_backup": (2, lambda *_: {}),
-    "restore_a_backup": (3, lambda _, choose: {"oldest": choose.random() < 0.5}),
+    "restore_a_backup": (5, lambda _, choose: {"oldest": choose.random() < 0.5}),
     "archive_ended_clusters": (1, lambda *_: {}),
-    "converge": (5, lambda _, choose: {"name": choose.choice(DEVICES)}),
+    "converge": (3, lambda _, choose: {"name": choose.choice(DEVICES)}),
     "an_agent_fetches_its_wanted_state": (2, lambda _, choose: {"host": choose.choice(HOSTS)}),
     "an_agent_applies_its_wanted_state": (4, lambda machine, choose: {
         "host": choose.choice([*HOSTS, *machine.carriers.fetched] ), "confirms": choose.random() < 0.7,
@@ -100,7 +100,7 @@ ACTIONS: Mapping[str, tuple[int, Choose]] = {
     "a_fault_of_a_device_begins_or_ends": (3, lambda _, choose: {
         "name": choose.choice(DEVICES), "fault": choose.choice(("cut_off", "refuses")),
     }),
-    "a_host_cannot_remove_its_clusters": (2, lambda _, choose: {"host": choose.choice(HOSTS)}),
+    "a_host_cannot_remove_its_clusters": (4, lambda _, choose: {"host": choose.choice(HOSTS)}),
     "a_device_reboots": (1, lambda _, choose: {"name": choose.choice(DEVICES)}),
     "an_administrator_creates_or_deletes_a_vlan": (2, lambda _, choose: {
         "name": choose.choice(SWITCHES), "vlan": choose.randint(100, 105),
