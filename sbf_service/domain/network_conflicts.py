@@ -1,6 +1,6 @@
 """Conflicts between networks about access ports and paths. Pure."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from sbf_service.domain.paths import LiveCluster, find_cluster_ports, find_path_ports
@@ -9,7 +9,7 @@ from virtcloud.model.errors import Conflict, NotFound
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Site
 from virtcloud.model.transport import Transport
-from virtcloud.model.values import PortRef
+from virtcloud.model.values import Name, PortRef
 
 QUARANTINE_REMEDY: Final = (
     "wait until every element has confirmed the removal; if an element will never return, an administrator can declare "
@@ -35,6 +35,26 @@ def find_access_ports(topology: Topology, cluster: LiveCluster) -> frozenset[Por
     return frozenset(port for port in ports if isinstance(topology.element(port.element), Switch))
 
 
+def find_used_access_ports(topology: Topology, cluster: LiveCluster) -> frozenset[PortRef]:
+    """Return the access ports on a cluster's path.
+
+    An ending cluster can lose its path in the topology before its hosts have removed the cluster. Then return the
+    access ports to which the cluster's hosts and gateways are linked.
+    """
+    try:
+        return find_access_ports(topology, cluster)
+    except (Conflict, NotFound):
+        return frozenset(_list_linked_access_ports(topology, (*cluster.spec.all_hosts, *cluster.gateways)))
+
+
+def _list_linked_access_ports(topology: Topology, names: Iterable[Name]) -> Iterator[PortRef]:
+    known = (topology.elements[name] for name in names if name in topology.elements)
+    for end in (PortRef.of(element.name, port) for element in known for port in element.ports):
+        peer = topology.peers.get(end)
+        if peer is not None and peer in topology.access_ports and isinstance(topology.element(peer.element), Switch):
+            yield peer
+
+
 def check_ports_exclusive(
     topology: Topology, clusters: Iterable[LiveCluster], sees: Callable[[str], bool] = lambda _owner: True
 ) -> None:
@@ -45,7 +65,7 @@ def check_ports_exclusive(
     """
     taken: dict[PortRef, LiveCluster] = {}
     for cluster in clusters:
-        for port in sorted(_find_known_ports(topology, cluster)):
+        for port in sorted(find_used_access_ports(topology, cluster)):
             if port in taken and taken[port].network.id != cluster.network.id:
                 is_seen = sees(taken[port].spec.owner)
                 holder = f"cluster {taken[port].key}" if is_seen else "another cluster"
@@ -66,7 +86,7 @@ def check_ports_stay_access(former: Topology, topology: Topology, clusters: Iter
     configured an untagged VLAN on a trunk, and does not remove the VLAN.
     """
     for cluster in clusters:
-        for port in sorted(_find_known_ports(former, cluster)):
+        for port in sorted(find_used_access_ports(former, cluster)):
             if port not in topology.access_ports:
                 remedy = QUARANTINE_REMEDY if cluster.quarantined else f"end cluster {cluster.key} first"
                 raise Conflict(
@@ -107,10 +127,3 @@ def describe_growth_remedy(network: LiveCluster) -> str:
         f"; use hosts at {' and '.join(sorted(network.vlans))}, or create the network again with its later sites "
         "(`sites` of the spec), so that SBF chooses a VLAN ID that is free there too"
     )
-
-
-def _find_known_ports(topology: Topology, cluster: LiveCluster) -> Iterable[PortRef]:
-    try:
-        return find_access_ports(topology, cluster)
-    except (Conflict, NotFound):
-        return ()

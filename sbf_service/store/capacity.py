@@ -15,7 +15,7 @@ from sbf_service.domain.admission import (
     check_request_limits,
     find_host_fault,
 )
-from sbf_service.domain.network_conflicts import check_paths_unchanged, check_sites_attached, find_access_ports
+from sbf_service.domain.network_conflicts import check_paths_unchanged, check_sites_attached, find_used_access_ports
 from sbf_service.domain.paths import LiveCluster, choose_transport, find_path_ports, list_elements
 from sbf_service.domain.placement import (
     DEFAULT_OVERCOMMIT,
@@ -208,10 +208,4 @@ class _HostReader:
         network = None if self.network is None else self.network.id
         switches = list_elements(self.topology.access_ports)
         others = (one for one in read_clusters_on(self.unit, switches) if one.network.id != network)
-        return frozenset(port for cluster in others for port in self._find_ports(cluster))
-
-    def _find_ports(self, cluster: LiveCluster) -> frozenset[PortRef]:
-        try:
-            return find_access_ports(self.topology, cluster)
-        except (Conflict, NotFound):  # the cluster's path does not exist in the current topology
-            return frozenset()
+        return frozenset(port for cluster in others for port in find_used_access_ports(self.topology, cluster))

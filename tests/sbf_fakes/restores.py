@@ -39,9 +39,12 @@ def restore(
         engine.dispose()
 
 
-def restored_world(world: World, backup: BackupFile, folder: Path) -> World:
-    """Return a world on another machine: a restored database, with the devices and the clock of ``world``."""
-    create_sqlite(database := f"sqlite:///{folder / 'restored.db'}")
+def restored_world(world: World, backup: BackupFile, database: str) -> World:
+    """Return a world on another machine: a restored database, with the devices and the clock of ``world``.
+
+    ``database`` is the address of an SQLite file that does not exist, or of a PostgreSQL database with all tables.
+    """
+    create_sqlite(database)
     restore(backup, database, clock=world.clock)
     return World(database, clock=world.clock, switches=world.switches, edges=world.edges)
 

@@ -8,6 +8,7 @@ from threading import Event
 from sbf_service.drivers.contract import DeviceLogin, SwitchCapabilities, SwitchPlatform, SwitchScope
 from virtcloud.model.element import Switch
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
+from virtcloud.model.port_use import PortUse, is_in_other_use
 from virtcloud.model.switch_state import SwitchDifference, SwitchObserved
 from virtcloud.model.values import PortName
 from virtcloud.model.vlans import VlanSet
@@ -19,6 +20,9 @@ class FakeSwitch:
 
     ``table`` contains the names of the switch's VLANs. A restart does not change ``table``. ``table`` is None for a
     switch without names of VLANs.
+
+    ``uses`` contains the use of each port with a configuration that SBF did not make. ``uses`` is None for a switch
+    that does not report the uses of its ports, so that SBF records no original uses.
     """
 
     name: str
@@ -26,6 +30,8 @@ class FakeSwitch:
     table: dict[int, str] | None = None
     access: set[str] = field(default_factory=set)
     startup: tuple[dict[str, set[int]], set[str]] = field(default_factory=lambda: ({}, set()))
+    uses: dict[str, PortUse] | None = None
+    startup_uses: dict[str, PortUse] | None = None
     save_fails: str = ""
     cut_off: bool = False
     cut_off_after: int | None = None
@@ -51,12 +57,25 @@ class FakeSwitch:
 
     def reboot(self) -> None:
         self.ports, self.access = deepcopy(self.startup)
+        self.uses = self.startup_uses if self.startup_uses is None else dict(self.startup_uses)
         self.ended_session = True
 
     def restart(self) -> None:
         """Restart without a saved configuration: remove all VLANs from the ports, and end the session."""
         self.ports = {}
         self.ended_session = True
+
+    def replace(self, table: dict[int, str]) -> None:
+        """Replace the switch by another one without configuration, which has the VLANs in ``table``."""
+        self.restart()
+        self.access, self.startup, self.table = set(), ({}, set()), table
+        self.uses, self.startup_uses = {}, {}
+
+    def occupy(self, port: str, use: PortUse) -> None:
+        """Configure a port for something other than clusters, and save the configuration."""
+        for uses in (self.uses, self.startup_uses):
+            assert uses is not None
+            uses[port] = use
 
     def answer(self, call: str) -> None:
         """Record a call. Wait for the event ``hangs``, if any. Raise Unreachable if the switch is disconnected."""
@@ -83,6 +102,7 @@ class FakeDriver:
             raise Unsafe(f"switch {self.switch.name}: expected ranges, got an unreadable answer")
         ports = {port: VlanSet(self.switch.ports.get(port, ())) & managed.vlans for port in managed.ports}
         found = {port for port in managed.access if self.switch.ports.get(port) and port not in self.switch.access}
+        found |= managed.taken & (self.switch.uses or {}).keys() & set(managed.ports)
         ports |= dict.fromkeys(found, VlanSet())
         table, names = self.switch.table, None
         exist = VlanSet(vlan for vlans in ports.values() for vlan in vlans)
@@ -90,8 +110,20 @@ class FakeDriver:
             exist = VlanSet(table) & managed.vlans
             names = {vlan: table[vlan] for vlan in exist}
         others = {PortName(port): VlanSet(vlans) & managed.vlans for port, vlans in self.switch.ports.items()}
-        elsewhere = {port: vlans for port, vlans in others.items() if port not in managed.ports and vlans}
-        return SwitchObserved(vlans=exist, ports=ports, open=tuple(sorted(found)), names=names, elsewhere=elsewhere)
+        outside = {port: vlans for port, vlans in others.items() if port not in managed.ports and vlans}
+        elsewhere = {port: vlans for port, vlans in outside.items() if port not in managed.returned}
+        observed = SwitchObserved(vlans=exist, ports=ports, open=tuple(sorted(found)), names=names, elsewhere=elsewhere)
+        return observed if self.switch.uses is None else self._add_uses(observed, managed, self.switch.uses)
+
+    def _add_uses(self, observed: SwitchObserved, managed: SwitchScope, uses: dict[str, PortUse]) -> SwitchObserved:
+        """Add the uses of the ports that SBF has not configured, and of the released ports without their former use."""
+        untaken = {port: uses.get(port, PortUse()) for port in managed.ports if port not in managed.taken}
+        in_use = (port for port, use in untaken.items() if is_in_other_use(use, managed.vlans, frozenset({""})))
+        restored = {port for port, use in managed.returned.items() if uses.get(port, PortUse()) == use}
+        astray = {
+            port: use for port, use in managed.returned.items() if port not in restored or self.switch.ports.get(port)
+        }
+        return observed.model_copy(update={"untaken": untaken, "in_use": tuple(in_use), "astray": astray})
 
     def apply(self, difference: SwitchDifference) -> None:
         self.switch.answer("apply")
@@ -108,6 +140,7 @@ class FakeDriver:
         if self.switch.save_fails:
             raise Refused(f"switch {self.switch.name}: sent 'save', the device answered {self.switch.save_fails!r}")
         self.switch.startup = deepcopy((self.switch.ports, self.switch.access))
+        self.switch.startup_uses = None if self.switch.uses is None else dict(self.switch.uses)
         return True
 
     def is_lost(self) -> bool:
@@ -128,6 +161,11 @@ class FakeDriver:
             self.switch.ports.setdefault(port, set()).difference_update(vlans)
         for port, vlans in difference.add.items():
             self.switch.ports.setdefault(port, set()).update(vlans)
+        if self.switch.uses is not None:
+            changed = {*difference.close, *difference.add, *difference.put_back}
+            uses = {port: use for port, use in self.switch.uses.items() if port not in changed}
+            self.switch.uses = uses | {port: use for port, use in difference.put_back.items() if use != PortUse()}
+            self.switch.ports |= {port: set() for port in difference.put_back}
 
 
 @dataclass

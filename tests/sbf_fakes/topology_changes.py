@@ -1,15 +1,13 @@
-"""Changes of a topology that administrators make, as edits of the topology's document.
+"""Changes of a topology's sites, links and transports that administrators make, as edits of the topology's document.
 
 An edit that is impossible at present changes nothing. Edits can also produce a topology with faults, as mistakes do.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import Any, Final, TypeVar
 
-from virtcloud.model.site import SitePart
 from virtcloud.model.topology import Topology
-from virtcloud.model.topology_parts import replace_site_part
 from virtcloud.model.values import PortRef
 
 T = TypeVar("T")
@@ -118,7 +116,7 @@ def exchange_attachments(_document: Document, site: Document, choose: Choice) ->
 def remove_site(document: Document, site: Document, _choose: Choice) -> None:
     document["sites"] = [one for one in document["sites"] if one is not site]
     names = {element["name"] for element in list_elements(site)}
-    document["links"] = [one for one in document["links"] if not names & _elements_of(one)]
+    document["links"] = [one for one in document["links"] if not names & find_ends(one)]
 
 
 def add_site(document: Document, _site: Document, choose: Choice) -> None:
@@ -137,7 +135,7 @@ def remove_element(document: Document, site: Document, choose: Choice) -> None:
         for kind in ("switches", "edges", "hosts", "gateways"):
             site[kind] = [one for one in site[kind] if one is not element]
         name = element["name"]
-        document["links"] = [one for one in document["links"] if name not in _elements_of(one)]
+        document["links"] = [one for one in document["links"] if name not in find_ends(one)]
         site["attachments"] = [one for one in site["attachments"] if PortRef(one["port"]).element != name]
 
 
@@ -160,7 +158,7 @@ def add_element(document: Document, site: Document, choose: Choice) -> None:
 
 def move_link(document: Document, site: Document, choose: Choice) -> None:
     """Move one end of a link to another port of a switch of the site."""
-    link, port = choose(_links_at(document, site)), choose(list_ports(document, site, "switches"))
+    link, port = choose(list_links_at(document, site)), choose(list_ports(document, site, "switches"))
     if link is not None and port is not None:
         link[choose(["b", "a"]) or "b"] = port
 
@@ -173,14 +171,14 @@ def add_link(document: Document, site: Document, choose: Choice) -> None:
 
 
 def remove_link(document: Document, site: Document, choose: Choice) -> None:
-    if (link := choose(_links_at(document, site))) is not None:
+    if (link := choose(list_links_at(document, site))) is not None:
         document["links"].remove(link)
 
 
 def toggle_access(document: Document, site: Document, choose: Choice) -> None:
     """Make a host's link an access link, or a trunk again."""
     hosts = {host["name"] for host in site["hosts"]}
-    if link := choose([link for link in _links_at(document, site) if hosts & _elements_of(link)]):
+    if link := choose([link for link in list_links_at(document, site) if hosts & find_ends(link)]):
         link["access"] = not link.get("access", False)
 
 
@@ -239,58 +237,10 @@ def exchange_names(document: Document, _site: Document, choose: Choice) -> None:
         first["name"], second["name"] = second["name"], first["name"]
 
 
-def _links_at(document: Document, site: Document) -> list[Document]:
+def list_links_at(document: Document, site: Document) -> list[Document]:
     names = {element["name"] for element in list_elements(site)}
-    return [link for link in document["links"] if names & _elements_of(link)]
+    return [link for link in document["links"] if names & find_ends(link)]
 
 
-def _elements_of(link: Document) -> set[str]:
+def find_ends(link: Document) -> set[str]:
     return {PortRef(link[end]).element for end in ("a", "b")}
-
-
-Edit = Callable[[Document, Document, Choice], None]
-AT_SITE: Final[tuple[Edit, ...]] = (
-    attach,
-    detach,
-    move_attachment,
-    exchange_attachments,
-    remove_element,
-    add_element,
-    move_link,
-    add_link,
-    remove_link,
-    toggle_access,
-    add_port,
-    remove_port,
-)
-OF_ALL: Final[tuple[Edit, ...]] = (
-    add_site,
-    remove_site,
-    add_transport,
-    remove_transport,
-    rename_transport,
-    change_transport,
-    change_mtu,
-    exchange_names,
-)
-
-
-def edit_topology(topology: Topology, choose: Choice, *, local: bool) -> tuple[str, Document]:
-    """Make one to three edits of a topology's document. Return the name of the edited site, and the document.
-
-    If ``local`` is true, edit only what an administrator of this site may change.
-    """
-    document = topology.model_dump(mode="json", exclude_none=True)
-    site = choose.choice(document["sites"])
-    for _ in range(choose.choice((1, 1, 2, 3))):
-        edit = choose.choice(AT_SITE if local or choose.random() < 0.5 else OF_ALL)
-        edit(document, site, choose)
-    return site["name"], document
-
-
-def parse_part(topology: Topology, name: str, document: Document) -> Topology:
-    """Return ``topology`` with one site's part from an edited document."""
-    site = next(site for site in document["sites"] if site["name"] == name)
-    names = {element["name"] for element in list_elements(site)}
-    links = [link for link in document["links"] if _elements_of(link) <= names]
-    return replace_site_part(topology, SitePart.model_validate({"site": site, "links": links}))

@@ -49,7 +49,7 @@ from virtcloud.agent.supervision import (
 )
 from virtcloud.agent.traffic.traffic_reports import TrafficReporter
 from virtcloud.client.agent_client import AgentClient
-from virtcloud.client.credentials import token_source
+from virtcloud.client.credentials import TokenSource, token_source
 from virtcloud.client.http_clients import TlsTrust
 from virtcloud.model.errors import BadInput, Unauthenticated, VirtcloudError
 from virtcloud.model.values import Name
@@ -108,14 +108,20 @@ def run_agent(config: Path) -> None:
 
 
 def sbf_client(settings: AgentSettings, token_file: Path | None, timeout: float = 10.0) -> AgentClient:
-    """Create a client of SBF.
+    """Create a client of SBF. Raise BadInput if other users can read the token file."""
+    return AgentClient(settings.sbf, timeout, token=_read_token(settings, token_file), trust=_find_trust(settings))
 
-    Raise BadInput if other users can read the token file. The token file may be missing at the start.
-    """
+
+def _read_token(settings: AgentSettings, token_file: Path | None) -> TokenSource:
+    """Raise BadInput if other users can read the token file. The token file may be missing at the start."""
     token = token_source(settings.sbf, file=token_file)
     with suppress(Unauthenticated):
         token()
-    return AgentClient(settings.sbf, timeout, token=token, trust=TlsTrust(settings.ca_file, settings.certificate))
+    return token
+
+
+def _find_trust(settings: AgentSettings) -> TlsTrust:
+    return TlsTrust(settings.ca_file, settings.certificate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,10 +250,13 @@ def _scheduler_role(settings: AgentSettings, supervisor: ThreadSupervisor) -> It
     if scheduler is None:
         yield
         return
-    from virtcloud.scheduler.reconciliation_threads import run_reconciliation  # noqa: PLC0415 - few hosts need it
+    # Few hosts need these modules.
+    from virtcloud.client.sbf import SbfClient  # noqa: PLC0415
+    from virtcloud.scheduler.reconciliation_threads import run_reconciliation  # noqa: PLC0415
 
+    token = _read_token(settings, scheduler.token_file or settings.token_file)
     with (
-        sbf_client(settings, scheduler.token_file or settings.token_file) as sbf,
+        SbfClient(settings.sbf, token=token, trust=_find_trust(settings)) as sbf,
         run_reconciliation(scheduler, sbf, settings.sbf, log, supervisor.start),
     ):
         yield

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from virtcloud.client.agent_client import AgentClient
+from virtcloud.client.sbf import SbfClient
 from virtcloud.scheduler.command import CommandRunner, build_runner, find_command_folder
 from virtcloud.scheduler.decision import GraceRules
 from virtcloud.scheduler.job_confirmation import OLD_SBF_PAUSE_S, ConfirmingScheduler, confirm_until_stopped
@@ -35,7 +35,7 @@ A round that lasts longer ends when the process ends, because the threads are da
 
 @contextmanager
 def run_reconciliation(
-    keys: SchedulerSettings, sbf: AgentClient, address: str, log: Log, start: StartThread
+    keys: SchedulerSettings, sbf: SbfClient, address: str, log: Log, start: StartThread
 ) -> Iterator[None]:
     """Run reconciliation while this context is open, in threads that ``start`` starts. ``address`` is SBF's address."""
     stop = threading.Event()
@@ -54,7 +54,7 @@ def run_reconciliation(
 
 
 def _reconcile_until_stopped(  # noqa: PLR0913, PLR0917 - its collaborators
-    keys: SchedulerSettings, sbf: AgentClient, address: str, log: Log, stop: threading.Event, beat: Callable[[], None]
+    keys: SchedulerSettings, sbf: SbfClient, address: str, log: Log, stop: threading.Event, beat: Callable[[], None]
 ) -> None:
     reconciler = build_reconciler(keys, sbf, log)
     log.info("reconciling", scheduler=keys.kind, sbf=address)
@@ -74,7 +74,7 @@ def _build_runner(keys: SchedulerSettings) -> CommandRunner:
     return build_runner(keys.commands or find_command_folder(), keys.timeout)
 
 
-def build_reconciler(keys: SchedulerSettings, sbf: AgentClient, log: Log) -> JobReconciler:
+def build_reconciler(keys: SchedulerSettings, sbf: SbfClient, log: Log) -> JobReconciler:
     """Return the reconciler that the settings describe."""
     scheduler = SCHEDULERS[keys.kind](_build_runner(keys))
     clocks = Clocks()

@@ -18,8 +18,8 @@ from sbf_service.store.revisions import increment_revisions, require_element
 from sbf_service.store.tables import ElementRow, PortRow
 from sbf_service.store.unchecked_elements import declare_element_clean
 from virtcloud.agent.difference import compute_difference, digest
-from virtcloud.agent.observed_host import ObservedGuest, ObservedHost, ObservedSegment
 from virtcloud.agent.held_steps import split_held_steps
+from virtcloud.agent.observed_host import ObservedGuest, ObservedHost, ObservedSegment
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import Conflict, NoVlanFree
 from virtcloud.model.guests import GuestPower, GuestPowerRequest, GuestView
@@ -48,7 +48,7 @@ class Machines:
         self.backup = back_up(self.world, self.folder)
 
     def restore(self) -> World:
-        self.restored = restored_world(self.world, self.backup, self.folder)
+        self.restored = restored_world(self.world, self.backup, f"sqlite:///{self.folder / 'restored.db'}")
         return self.restored
 
     def carries(self, host: str) -> list[int]:

@@ -85,6 +85,22 @@ def test_a_cluster_without_a_path_blocks_no_port() -> None:
     check_ports_exclusive(with_access("brno-h2"), [user("gone", "ostrava-h1"), user("second", "brno-h2")])
 
 
+def without_transport(topology: Topology, name: str) -> Topology:
+    document = topology.model_dump(mode="json")
+    next(site for site in document["sites"] if site["name"] == name)["attachments"] = []
+    return Topology.model_validate(document)
+
+
+def test_an_ending_cluster_without_a_path_keeps_its_access_ports() -> None:
+    """A site was detached before a host has removed the cluster. The access port of this host is still in use."""
+    topology, ending = without_transport(with_access("brno-h2"), "praha"), user("ending", "brno-h2", "praha-h1")
+    with pytest.raises(Conflict, match="cluster second needs access port brno-sw1:p2, but cluster ending uses this"):
+        check_ports_exclusive(topology, [ending, user("second", "brno-h2")])
+    check_ports_exclusive(topology, [ending, user("second", "brno-h1")])
+    with pytest.raises(Conflict, match="cluster ending uses access port brno-sw1:p2"):
+        check_ports_stay_access(topology, without_transport(three_sites(), "praha"), [ending])
+
+
 @pytest.mark.parametrize(
     ("is_seen", "remedy"),
     [

@@ -1,0 +1,90 @@
+"""Changes that administrators make to the devices of a topology: ports, VLANs, and replaced devices."""
+
+from collections.abc import Callable
+
+from sbf_fakes.topology_changes import SITES, Choice
+from stateful.topology_invariants import OFFICES, OLD_VLAN, TopologyInvariants
+
+from sbf_service.store.tables import PortRow
+from sbf_service.store.unchecked_elements import declare_element_clean
+from virtcloud.model.element import Device, Switch
+from virtcloud.model.errors import VirtcloudError
+from virtcloud.model.port_use import PortUse
+from virtcloud.model.topology import Topology
+from virtcloud.model.values import VlanId
+
+NAMES = [f"{site}-{end}" for site in SITES for end in ("sw1", "sw2", "pe1")]
+USE = PortUse(mode="access", access=VlanId(20))
+"""The configuration of a port in other use."""
+
+
+class DeviceChanges(TopologyInvariants):
+    """SBF and its devices, with the actions of administrators at the devices."""
+
+    def try_change(self, change: Callable[[], object], *, exactly: bool = True) -> None:
+        before = self.read_database() if exactly else None
+        try:
+            change()
+        except VirtcloudError:
+            assert not exactly or self.read_database() == before, "a refused change has changed the database"
+
+    def use_a_port_for_something_else(self, choose: Choice) -> None:
+        """Configure a port that SBF has not configured yet, or adopt or release a port."""
+        switches = [one for one in self.world.topology().elements.values() if isinstance(one, Switch)]
+        if (switch := choose(switches)) is None:
+            return
+        port, device = choose.choice(switch.ports), self.world.switches[switch.name]
+        with self.world.store.read() as unit:
+            known = unit.session.get(PortRow, (switch.name, port)) is not None
+        carries = any(ports.get(port) for ports in (device.ports, device.startup[0]))
+        if known and choose.random() < 0.5:
+            self.try_change(lambda: self.release(switch.name, port, forget=choose.random() < 0.2))
+        elif (switch.name, port) in self.occupied:
+            self.try_change(lambda: self.adopt(switch.name, port))
+        elif not known and not carries:
+            device.occupy(port, USE)
+            self.occupied[switch.name, port] = USE
+
+    def create_or_delete_a_vlan(self, choose: Choice) -> None:
+        """Create a VLAN for offices on a switch, or delete this VLAN."""
+        name, vlan = choose.choice(NAMES), choose.choice((100, 101, 102, 103))
+        switch = self.world.switches[name]
+        assert switch.table is not None
+        ports = (*switch.ports.values(), *switch.startup[0].values())
+        if vlan in self.offices[name]:
+            self.offices[name].remove(vlan)
+            del switch.table[vlan]
+        elif vlan not in switch.table and not any(vlan in vlans for vlans in ports):
+            self.offices[name].add(vlan)
+            switch.table[vlan] = OFFICES
+
+    def replace_a_device(self, choose: Choice) -> None:
+        """Replace a device by another one with the same name, and perhaps with another address."""
+        devices = [one.name for one in self.world.topology().elements.values() if isinstance(one, Device)]
+        if (name := choose(devices)) is not None:
+            self.expect_loss(name)
+            self.install_another_device(name, choose)
+            if choose.random() < 0.6:
+                self.describe_another_device(name, choose)
+
+    def install_another_device(self, name: str, choose: Choice) -> None:
+        """Replace a device by another one without configuration, or with an old VLAN of another SBF."""
+        switch, edge = self.find_devices(name)
+        switch.replace({1: "default"} | ({OLD_VLAN: f"vc-{OLD_VLAN}"} if choose.random() < 0.3 else {}))
+        edge.circuits, edge.startup = set(), frozenset()
+        self.used.add(name)
+        self.offices[name].clear()
+        self.occupied = {key: use for key, use in self.occupied.items() if key[0] != name}
+
+    def describe_another_device(self, name: str, choose: Choice) -> None:
+        """Change the address of a device in the topology, if the topology contains the device."""
+        document = self.world.topology().model_dump(mode="json", exclude_none=True)
+        for site in document["sites"]:
+            for device in (one for one in (*site["switches"], *site["edges"]) if one["name"] == name):
+                device["address"] = f"192.0.2.{choose.randint(1, 250)}"
+        self.world.put_topology(Topology.model_validate(document))
+
+    def declare_an_element_clean(self, choose: Choice) -> None:
+        if (name := choose(list(self.world.topology().elements))) is not None:
+            with self.world.store.change(who="operator") as unit:
+                declare_element_clean(unit, name, "checked")
