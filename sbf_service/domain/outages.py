@@ -59,5 +59,5 @@ def find_outage(
     """
     if last_sweep is None or (now - last_sweep).total_seconds() <= longest_gap_s:
         return None
-    is_repeated = previous_end is not None and last_sweep - previous_end < LEASE_GRACE
+    is_repeated = previous_end is not None and timedelta() <= last_sweep - previous_end < LEASE_GRACE
     return Outage(last_sweep, now, is_repeated)

@@ -42,7 +42,10 @@ def record_sweep(store: Store, longest_gap_s: float) -> None:
         is_outage = _read_outage(unit, longest_gap_s) is not None
     if not is_outage:
         with store.change_row() as unit:
-            record_run(unit)
+            is_outage = _read_outage(unit, longest_gap_s) is not None  # the wait for the lock can be an outage
+            if not is_outage:
+                record_run(unit)
+    if not is_outage:
         return
     with store.change() as unit:
         outage = _read_outage(unit, longest_gap_s)  # None if another replica has recorded its end
@@ -116,7 +119,8 @@ def _postpone_deadlines(unit: Unit, outage: Outage) -> int:
 
 
 def _describe_cause(outage: Outage) -> str:
-    return f", because SBF did not run from {format_utc(outage.last_sweep)} to {format_utc(outage.ended)}"
+    began, ended = format_utc(outage.last_sweep), format_utc(outage.ended)
+    return f", because of an outage of SBF or its database between {began} and {ended}"
 
 
 def _write_time(unit: Unit, name: str) -> None:

@@ -161,7 +161,8 @@ def test_missing_programs_are_named_with_their_packages(tmp_path: Path, monkeypa
 def test_missing_python_packages_are_named_with_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prerequisites, "PYTHON_PACKAGES", {"libvirt": "agent", "no_such_package": "sbf"})
     code, message = run_without_change(tmp_path, "up")
-    assert (code, message) == (2, "virtcloud: this Python lacks no_such_package: pip install 'virtcloud[lab]'\n")
+    remedy = "pip install 'virtcloud[lab]'; or, in a clone of virtcloud: make setup"
+    assert (code, message) == (2, f"virtcloud: this Python lacks no_such_package: {remedy}\n")
 
 
 def test_a_missing_hypervisor_is_named_with_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,9 +26,9 @@ from sbf_service.store.pools import put_pool
 from sbf_service.store.topology import FormerTopology, change_topology
 from sbf_service.store.unit_of_work import Store
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec
+from virtcloud.model.element_views import Pool
 from virtcloud.model.errors import VirtcloudError
 from virtcloud.model.topology import Topology
-from virtcloud.model.views import Pool
 from virtcloud.model.vlans import VlanSet
 
 STEPS = 30

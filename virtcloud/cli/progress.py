@@ -23,6 +23,7 @@ from virtcloud.model.vpn import VpnProfileView
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.live import Live as LiveDisplay
     from rich.table import Table
 
 V = TypeVar("V")
@@ -79,11 +80,11 @@ class ProgressDisplay:
         self._start = clock()
         self._ended: dict[str, tuple[PlacementProgress, float]] = {}
         self._lines = ProgressLines(_progress_lines, clock, self._console)
-        from rich.live import Live  # noqa: PLC0415 - as above
+        self._live: LiveDisplay | None = None
+        if self._console.is_terminal:
+            from rich.live import Live  # noqa: PLC0415 - only a terminal needs it
 
-        self._live = (
-            Live(console=self._console, auto_refresh=False, transient=True) if self._console.is_terminal else None
-        )
+            self._live = Live(console=self._console, auto_refresh=False, transient=True)
 
     @property
     def seconds(self) -> float:

@@ -1,4 +1,4 @@
-"""Calls of agents: the wanted state of an element, reports about the element, sessions with guests, and images."""
+"""Calls of agents: an element's wanted state and reports, sessions with guests, images, and SBF's clock."""
 
 import random
 import time
@@ -172,7 +172,7 @@ class AgentCalls(SbfCalls):
         """Send the image that a session of kind `clone` requested. The caller is the agent of the guest's host.
 
         First check whether SBF would accept the image. Raise NotFound if the user has closed the session. Raise the
-        errors of :meth:`upload_image`.
+        errors of `ImageCalls.upload_image`.
         """
         path = f"/v1/elements/{Name(element)}/sessions/{session.id}/image"
         query = content_query(content)

@@ -1,6 +1,7 @@
-"""The part of SBF's HTTP API that agents and batch servers use, as one Python object.
+"""The calls of SBF's HTTP API that an agent needs, and all calls about clusters, as one Python object.
 
-`virtcloud.client.sbf` adds the other calls. An agent does not import them: their documents need 2 MB of memory.
+`virtcloud.client.sbf` adds the other calls. An agent imports that module only for reconciliation with a batch system:
+the documents of the other calls need more than 1 MB of memory.
 """
 
 from copy import copy

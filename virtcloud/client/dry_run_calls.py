@@ -13,15 +13,15 @@ class DryRunCalls(SbfCalls):
     """Calls that return the effect of a change, without the change."""
 
     def dry_run_cluster(self, key: str, request: ClusterRequest) -> ClusterDryRun:
-        """Return the effect that :meth:`put_cluster` would have now. SBF claims no VLAN ID and changes no data.
+        """Return the effect that `ClusterCalls.put_cluster` would have now. SBF claims no VLAN ID and changes no data.
 
-        Raise the same errors as :meth:`put_cluster`.
+        Raise the same errors as `ClusterCalls.put_cluster`.
         """
         path = f"/v1/clusters/{ClusterKey(key)}"
         return self._document(ClusterDryRun, self._connection.send("PUT", path, request, query={"dry_run": "true"}))
 
     def dry_run_topology(self, topology: Topology) -> ChangeDryRun:
-        """Request that SBF reads the affected devices. Return the changes that :meth:`put_topology` would cause.
+        """Request that SBF reads the affected devices. Return the changes of `TopologyCalls.put_topology`.
 
         Raise BadInput or Conflict for an invalid topology.
         """
@@ -29,7 +29,7 @@ class DryRunCalls(SbfCalls):
         return self._document(ChangeDryRun, self._connection.send("POST", path, topology, wait=DEVICE_S))
 
     def dry_run_site_part(self, part: SitePart) -> ChangeDryRun:
-        """Request that SBF reads the affected devices. Return the changes that :meth:`put_site_part` would cause.
+        """Request that SBF reads the affected devices. Return the changes of `TopologyCalls.put_site_part`.
 
         Raise BadInput or Conflict for an invalid part.
         """
@@ -37,7 +37,7 @@ class DryRunCalls(SbfCalls):
         return self._document(ChangeDryRun, self._connection.send("POST", path, part, wait=DEVICE_S))
 
     def dry_run_pool(self, site: str, pool: Pool) -> ChangeDryRun:
-        """Request that SBF reads a site's devices. Return the changes that :meth:`put_pool` would cause.
+        """Request that SBF reads a site's devices. Return the changes of `TopologyCalls.put_pool`.
 
         Raise BadInput for reserved VLAN IDs. Raise Conflict if the new pool lacks a VLAN ID that is in use.
         """

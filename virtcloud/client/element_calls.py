@@ -1,4 +1,4 @@
-"""Calls of administrators about elements: their state, differences and ports, and the audit log."""
+"""Calls about elements: their state, differences and ports; and the audit log."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
@@ -12,7 +12,7 @@ from virtcloud.model.values import Name, PortName
 
 
 class ElementCalls(SbfCalls):
-    """Calls about elements, for administrators."""
+    """Calls about elements and the audit log. Agents report with `AgentCalls`."""
 
     def elements(self) -> list[ElementView]:
         """Return all elements with their revisions."""

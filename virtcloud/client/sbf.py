@@ -24,4 +24,8 @@ class SbfClient(
     SshCalls,
     PublicationCalls,
 ):
-    """All calls of SBF. The constructor's parameters and the errors are those of `AgentClient`."""
+    """All calls of SBF at ``url``: ``http://host:port``, ``https://…`` or ``unix:///path/of/socket``.
+
+    Every method raises ServiceUnreachable if SBF does not answer within ``timeout`` seconds (for a long poll:
+    ``timeout`` plus ``wait`` seconds). If SBF answers with an error, the method raises the exception for that error.
+    """

@@ -71,7 +71,8 @@ def check_prerequisites(lab: LabFile) -> None:
         raise LabImpossible("a lab needs root to create network namespaces: run the command with sudo")
     missing_packages = missing_modules()
     if missing_packages:
-        raise LabImpossible(f"this Python lacks {', '.join(missing_packages)}: pip install 'virtcloud[lab]'")
+        remedy = "pip install 'virtcloud[lab]'; or, in a clone of virtcloud: make setup"
+        raise LabImpossible(f"this Python lacks {', '.join(missing_packages)}: {remedy}")
     missing = sorted(program for program in _list_programs(lab) if program.needed and not program.present)
     if missing:
         programs = ", ".join(program.name for program in missing)

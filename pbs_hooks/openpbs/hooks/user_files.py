@@ -5,7 +5,7 @@ A child process with the user's rights reads each file. The process's time and t
 
 import json
 import os
-from typing import Any, List, Optional, Sequence
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Set
 
 from pbs_hooks.kit.deadline import ChildError
 from pbs_hooks.kit.user_rights import read_regular_file, run_as_user
@@ -86,8 +86,13 @@ def _parse_yaml(text: str) -> Any:
     from yaml.error import MarkedYAMLError, YAMLError  # noqa: PLC0415 - the import takes a tenth of a second, and few jobs need it
     from yaml.loader import BaseLoader  # noqa: PLC0415
 
+    loader = BaseLoader(text)
     try:
-        return BaseLoader(text).get_single_data()
+        root = loader.get_single_node()
+        if root is None:
+            return None
+        _check_unique_keys(root, set())
+        return loader.construct_document(root)
     except MarkedYAMLError as error:
         mark = error.problem_mark
         where = "line %d, column %d: " % (mark.line + 1, mark.column + 1) if mark else ""
@@ -96,6 +101,32 @@ def _parse_yaml(text: str) -> Any:
         raise ChildError(" ".join(str(error).split())) from None
     except (ValueError, OverflowError):
         raise ChildError("an escape code above 0010FFFF") from None
+
+
+def _check_unique_keys(node: Any, checked: Set[int]) -> None:
+    """Raise ChildError if a mapping contains a key twice: the parsed document would contain only the last value.
+
+    ``checked`` contains the identities of the nodes that are already checked, because aliases can repeat a node.
+    """
+    if node.id == "scalar" or id(node) in checked:
+        return
+    checked.add(id(node))
+    children = node.value
+    if node.id == "mapping":
+        _check_keys(key for key, _ in node.value if key.id == "scalar")
+        children = [value for _, value in node.value]
+    for child in children:
+        _check_unique_keys(child, checked)
+
+
+def _check_keys(keys: Iterable[Any]) -> None:
+    lines: Dict[str, int] = {}
+    for key in keys:
+        line, column = key.start_mark.line + 1, key.start_mark.column + 1
+        if key.value in lines:
+            problem = "expected each key once, got %r again, first in line %d" % (key.value[:100], lines[key.value])
+            raise ChildError("line %d, column %d: %s" % (line, column, problem))
+        lines[key.value] = line
 
 
 def _find_unreadable_images(folder: str, images: Sequence[str]) -> List[List[str]]:

@@ -81,7 +81,7 @@ def test_a_lease_that_ends_soon_after_an_outage_is_extended(active: World) -> No
 
 
 def test_the_audit_log_names_the_outage(active: World) -> None:
-    cause = ", because SBF did not run from 2026-01-01 00:00:00 UTC to 2026-01-01 02:00:00 UTC"
+    cause = ", because of an outage of SBF or its database between 2026-01-01 00:00:00 UTC and 2026-01-01 02:00:00 UTC"
     start_after(active, 2 * HOUR)
     active.sweep()
     assert [(row.who, row.cluster_id, row.why) for row in active.audit("lease_extended")] == [
@@ -237,8 +237,8 @@ def test_an_outage_does_not_count_as_setup_time(configuring: World) -> None:
     assert configuring.view("slow").state is ClusterState.ACTIVE
     (row,) = configuring.audit("deadline_extended")
     assert row.why == (
-        "from 2026-01-01 00:02:00 UTC to 2026-01-01 02:01:50 UTC, because SBF did not run from "
-        "2026-01-01 00:00:20 UTC to 2026-01-01 02:00:20 UTC"
+        "from 2026-01-01 00:02:00 UTC to 2026-01-01 02:01:50 UTC, because of an outage of SBF or its database "
+        "between 2026-01-01 00:00:20 UTC and 2026-01-01 02:00:20 UTC"
     )
 
 

@@ -197,7 +197,8 @@ def test_the_time_since_the_backup_is_no_outage(machines: Machines) -> None:
     machines.world.sweep()
     backup = back_up(machines.world, machines.folder)
     machines.world.clock.advance(864000)
-    machines.restored = restored = restored_world(machines.world, backup, machines.folder)
+    database = f"sqlite:///{machines.folder / 'restored.db'}"
+    machines.restored = restored = restored_world(machines.world, backup, database)
     restored.service.scheduler.sweep.suspended_after_s = SUSPENDED_AFTER_S
     restored.sweep()
     assert restored.audit("deadline_extended") == []

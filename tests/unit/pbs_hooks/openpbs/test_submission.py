@@ -211,10 +211,14 @@ def test_a_file_of_another_user_is_not_read(server_hook: ServerHook, home: Path)
         (lambda path: path.write_text("&a [*a]"), "line 1, column 1: found unconstructable recursive node"),
         (lambda path: path.write_text(r'a: "\UFFFFFFFF"'), "an escape code above 0010FFFF"),
         (lambda path: path.write_text("[" * 5000), "nested too deep"),
+        (
+            lambda path: path.write_text("a: 1\nb: {a: 1}\na: 2"),
+            "line 3, column 1: expected each key once",
+        ),
         (lambda path: path.write_text(bomb()), "more than 262144 bytes after expansion"),
         (lambda _path: None, "No such file or directory"),
     ],
-    ids=["device", "pipe", "long", "bytes", "cut off", "circle", "code", "deep", "bomb", "nothing"],
+    ids=["device", "pipe", "long", "bytes", "cut off", "circle", "code", "deep", "twice", "bomb", "nothing"],
 )
 def test_an_invalid_request_file_is_rejected(server_hook: ServerHook, home: Path, make: object, why: str) -> None:
     make(home / "c.yaml")

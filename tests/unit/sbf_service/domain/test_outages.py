@@ -28,6 +28,11 @@ def test_an_outage_soon_after_another_is_a_repetition(seconds: float, is_repeate
     assert find_outage(after(-60), after(-60 - seconds), NOW, 30) == Outage(after(-60), NOW, is_repeated)
 
 
+def test_the_end_of_an_outage_in_the_future_does_not_count() -> None:
+    """The database's clock was set forward, which counts as an outage, and back again."""
+    assert find_outage(after(-60), after(3600), NOW, 30) == Outage(after(-60), NOW, is_repeated=False)
+
+
 @pytest.mark.parametrize("ends", [-7000, -1, 0, 1, 299])
 def test_a_lease_ends_no_earlier_than_the_grace_after_an_outage(ends: float) -> None:
     assert DOWN.postpone_lease(after(ends)) == after(300)
