@@ -131,8 +131,8 @@ class DeviceSessions:
     def find_lost(self) -> frozenset[Name]:
         """Return the devices that ended their session: they may have restarted and must be read again."""
         with self._lock:
-            sessions = list(self._open.items())
-        return frozenset(name for name, session in sessions if session.is_lost())
+            sessions = list(self._open.values())
+        return frozenset(session.device.name for session in sessions if session.is_lost())
 
     def names(self) -> frozenset[Name]:
         """Return the devices with an open session."""

@@ -255,7 +255,7 @@ def make_task(unit: Unit, name: Name, fence: int) -> ReconcileTask:
         return _make_removed_task(unit, row, removed, fence)
     target, topology = read_wanted_revision(unit, name), read_topology(unit)
     device, site = topology.element(name), topology.site_of[name].name
-    task, wanted, kept = TASKS.get(kind_of(device)), target.wanted, read_confirmed_state(unit, name)
+    task, wanted, kept = TASKS.get(kind_of(device)), target.wanted, read_confirmed_state(unit, name, target)
     if task is None or not isinstance(device, Device) or isinstance(wanted, HostWanted) or isinstance(kept, HostWanted):
         raise TypeError(f"{name}: expected a switch or an edge, got another kind of element")
     return task(

@@ -43,9 +43,10 @@ _READ_PLACEMENTS = (
 
 def read_placements(unit: Unit, ids: Iterable[str]) -> dict[str, tuple[PlacementStatus, ...]]:
     """Return the placements of clusters, by cluster ID and sorted by element name."""
+    unit.session.flush()
     found: dict[str, list[PlacementStatus]] = defaultdict(list)
     for group in split_ids(ids):
-        for row in unit.session.execute(_READ_PLACEMENTS, {"ids": group}):
+        for row in unit.connection.execute(_READ_PLACEMENTS, {"ids": group}):
             found[row.cluster_id].append(_make_placement_status(row))
     return {cluster_id: tuple(parts) for cluster_id, parts in found.items()}
 

@@ -224,7 +224,7 @@ def _add_lost_routers(unit: Unit, rows: Sequence[ClusterRow], views: Sequence[Cl
 def _read_stopped_guests(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, list[Name]]:
     found: dict[str, list[Name]] = defaultdict(list)
     for group in split_ids(row.id for row in rows if row.state in WANTED_STATES):
-        for cluster_id, guest in unit.session.execute(_READ_STOPPED_GUESTS, {"ids": group}):
+        for cluster_id, guest in unit.connection.execute(_READ_STOPPED_GUESTS, {"ids": group}):
             found[cluster_id].append(Name(guest))
     return found
 

@@ -194,7 +194,7 @@ def _compute_confirmed_change(
     if not added and not removed:
         return None
     return HostDifference(
-        add=plan_segments(Name(row.name), read_topology(unit), added),
+        add=plan_segments(Name(row.name), read_topology(unit), added) if added else (),
         remove=tuple(sorted({ClusterKey(cluster.key) for cluster in removed})),
     )
 

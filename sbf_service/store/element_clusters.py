@@ -37,11 +37,8 @@ The database uses the index of removals to skip earlier removals.
 """
 _REMOVED_OR_MARKED = select_clusters(ClusterRow.id.in_(_ALL_REMOVED.where(or_(_IS_NEWLY_REMOVED, _IS_MARKED))))
 _WANTED = select_clusters(IS_WANTED, ClusterRow.id.in_(_PLACED.where(_STAYS)))
-_CONFIRMED = select_clusters(
-    IS_WANTED,
-    ClusterRow.id.in_(
-        _PLACED.where(_STAYS, PlacementRow.added_revision <= bindparam("confirmed"), PlacementRow.blocked.is_(False))
-    ),
+_CONFIRMED = _PLACED.where(
+    _STAYS, PlacementRow.added_revision <= bindparam("confirmed"), PlacementRow.blocked.is_(False)
 )
 _IS_ADDED = and_(
     _STAYS, PlacementRow.added_revision > bindparam("before"), PlacementRow.added_revision <= bindparam("revision")
@@ -63,12 +60,13 @@ def read_wanted_clusters(unit: Unit, element: str) -> list[LiveCluster]:
     return make_live_clusters(unit, read_clusters(unit, _WANTED, {"element": element}))
 
 
-def read_confirmed_clusters(unit: Unit, element: str, confirmed: int) -> list[LiveCluster]:
-    """Return the clusters that an element must carry, and that a revision up to ``confirmed`` added to the element.
+def find_confirmed_clusters(unit: Unit, element: str, confirmed: int) -> frozenset[str]:
+    """Return the IDs of the clusters that a revision up to ``confirmed`` added to an element, and none removed.
 
     Omit clusters with a blocked placement.
     """
-    return make_live_clusters(unit, read_clusters(unit, _CONFIRMED, {"element": element, "confirmed": confirmed}))
+    unit.session.flush()
+    return frozenset(unit.connection.execute(_CONFIRMED, {"element": element, "confirmed": confirmed}).scalars())
 
 
 def read_added_clusters(unit: Unit, element: str, before: int, revision: int) -> list[LiveCluster]:

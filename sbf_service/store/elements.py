@@ -1,6 +1,6 @@
 """The wanted states and documents of elements, and the views of elements."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -8,6 +8,7 @@ from sqlalchemy import ColumnElement, and_, bindparam, false, func, or_, select
 
 from sbf_service.domain.guest_power import apply_guest_powers, list_cluster_ids
 from sbf_service.domain.page_cursors import KEY_OF_NAME, CursorFormat
+from sbf_service.domain.paths import LiveCluster
 from sbf_service.domain.wanted import WantedState, compute_wanted
 from sbf_service.store.capacity import make_capacity
 from sbf_service.store.cluster_queries import IS_UNSETTLED
@@ -15,7 +16,7 @@ from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.columns import equals_any, split_ids
 from sbf_service.store.confirmations import read_blocked_clusters
 from sbf_service.store.current_topology import read_topology
-from sbf_service.store.element_clusters import read_confirmed_clusters, read_wanted_clusters
+from sbf_service.store.element_clusters import find_confirmed_clusters, read_wanted_clusters
 from sbf_service.store.gateway_addresses import add_gateway_interfaces
 from sbf_service.store.guest_power import read_guest_powers
 from sbf_service.store.guest_seeds import add_network_seeds
@@ -54,20 +55,22 @@ agent never called SBF.
 
 @dataclass(frozen=True, slots=True)
 class WantedRevision:
-    """The wanted state and the revisions of an element, read in one transaction."""
+    """The wanted state, the wanted clusters and the revisions of an element, read in one transaction."""
 
     revision: int
     confirmed: int
     wanted: WantedState
+    clusters: Sequence[LiveCluster]
 
 
 def read_wanted_revision(unit: Unit, name: str) -> WantedRevision:
     """Return the wanted state of an element. Raise NotFound for an unknown element."""
     row = require_element(unit, name)
-    wanted = compute_wanted(Name(name), read_topology(unit), read_wanted_clusters(unit, name))
+    clusters = read_wanted_clusters(unit, name)
+    wanted = compute_wanted(Name(name), read_topology(unit), clusters)
     if isinstance(wanted, HostWanted):
         wanted = apply_guest_powers(wanted, read_guest_powers(unit, list_cluster_ids(wanted)))
-    return WantedRevision(row.wanted_revision, row.confirmed_revision, wanted)
+    return WantedRevision(row.wanted_revision, row.confirmed_revision, wanted, clusters)
 
 
 _READ_UNCONFIRMED_CALLS = (
@@ -92,13 +95,11 @@ def read_unconfirmed_calls(unit: Unit, name: str, confirmed: int) -> tuple[CallC
     return tuple(CallContext(request_id=request, traceparent=trace) for request, trace in rows if request)
 
 
-def read_confirmed_state(unit: Unit, name: str) -> WantedState:
-    """Return an element's wanted state, computed from the clusters that the element has confirmed.
-
-    Raise NotFound for an unknown element.
-    """
-    confirmed = require_element(unit, name).confirmed_revision
-    return compute_wanted(Name(name), read_topology(unit), read_confirmed_clusters(unit, name, confirmed))
+def read_confirmed_state(unit: Unit, name: str, target: WantedRevision) -> WantedState:
+    """Return an element's wanted state, computed from those clusters of ``target`` that the element has confirmed."""
+    confirmed = find_confirmed_clusters(unit, name, target.confirmed)
+    clusters = [cluster for cluster in target.clusters if cluster.id in confirmed]
+    return compute_wanted(Name(name), read_topology(unit), clusters)
 
 
 _ADDITIONS = (

@@ -88,7 +88,6 @@ def record_saved(unit: Unit, row: ElementRow, observed: DeviceObserved) -> None:
     row.failed_saves = 0
     record_observed(row, observed)
     row.carried_at = unit.now
-    unit.session.flush()
 
 
 def record_failed_save(unit: Unit, name: str) -> None:

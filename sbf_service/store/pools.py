@@ -108,7 +108,7 @@ def read_managed_vlans(unit: Unit, site: str) -> VlanSet:
 
 def read_cluster_keys(unit: Unit, site: str) -> dict[VlanId, str]:
     """Return the cluster's key for each claimed VLAN ID of a site."""
-    return {VlanId(row.vlan): row.key for row in unit.session.execute(_READ_CLUSTERS, {"at": site})}
+    return {VlanId(row.vlan): row.key for row in unit.connection.execute(_READ_CLUSTERS, {"at": site})}
 
 
 def find_clusters_of_vlans(unit: Unit, site: str, texts: Mapping[int, str]) -> dict[str, str]:

@@ -49,13 +49,24 @@ from virtcloud.model.cluster import WANTED_STATES, ClusterState
 log = get_log(__name__)
 
 _READ_SITES = select(ClaimRow.site).where(ClaimRow.cluster_id == bindparam("network"))
-_CLUSTERS = Base.metadata.tables[ClusterRow.__tablename__]
-_DELETE_POWERS = delete(GuestPowerRow).where(GuestPowerRow.cluster_id == bindparam("ended"))
-_SETTLE = (
-    update(Base.metadata.tables[PlacementRow.__tablename__])
-    .where(PlacementRow.cluster_id == bindparam("ended"))
-    .values(settled=true())
+_READ_CLAIMS = (
+    select(ClaimRow.vlan, ClaimRow.site).where(ClaimRow.cluster_id == bindparam("network")).order_by(ClaimRow.site)
 )
+_READ_WANTED_MEMBERS = select_clusters(
+    equals_any(ClusterRow.state, WANTED_STATES), ClusterRow.network == bindparam("network_id")
+)
+_CLUSTERS = Base.metadata.tables[ClusterRow.__tablename__]
+_PLACEMENTS = Base.metadata.tables[PlacementRow.__tablename__]
+_READ_STAYING = select(_PLACEMENTS.c.element).where(
+    _PLACEMENTS.c.cluster_id == bindparam("leaving"), _PLACEMENTS.c.removed_revision.is_(None)
+)
+_REMOVE = (
+    update(_PLACEMENTS)
+    .where(_PLACEMENTS.c.cluster_id == bindparam("leaving"), _PLACEMENTS.c.element == bindparam("on"))
+    .values(removed_revision=bindparam("revision"))
+)
+_DELETE_POWERS = delete(GuestPowerRow).where(GuestPowerRow.cluster_id == bindparam("ended"))
+_SETTLE = update(_PLACEMENTS).where(_PLACEMENTS.c.cluster_id == bindparam("ended")).values(settled=true())
 MAX_TRANSITIONS = 3
 """The maximum number of transitions, such as drain and release, that one call of :func:`apply_due_transitions` applies
 to one cluster.
@@ -180,17 +191,18 @@ def apply_transition(unit: Unit, row: ClusterRow, transition: ClusterTransition)
     row.version += 1
     unit.changed |= {f"cluster:{row.key}", state_topic(row.key)}
     record_audit(unit, f"cluster_{row.state}", why=row.reason, cluster_id=row.id, request_id=row.request_id)
-    unit.session.flush()
     if effects.leaves:
         row.leaving_since = unit.now
         if (call := current_call()) is not None:
             row.request_id, row.traceparent = call.request_id, call.traceparent
+    unit.session.flush()
+    if effects.leaves:
         revoke_profiles_of(unit, row.id)
         _remove_placements(unit, row)
         _drain_members(unit, row)
     if effects.ends:
         row.name = None
-        unit.session.execute(_DELETE_POWERS, {"ended": row.id})
+        unit.connection.execute(_DELETE_POWERS, {"ended": row.id})
         delete_vpn_access(unit, row.id)
     if effects.frees:
         delete_gateways(unit, row.id)
@@ -210,13 +222,12 @@ def _remove_placements(unit: Unit, row: ClusterRow) -> None:
     If the cluster is a member with guests, and the network does not end, also increment the revisions of all hosts of
     the network, because the lists of peers on these hosts change.
     """
-    carrying = select(PlacementRow).where(PlacementRow.cluster_id == row.id, PlacementRow.removed_revision.is_(None))
-    placements = unit.session.scalars(carrying).all()
-    own = {placement.element for placement in placements}
+    own = set(unit.connection.execute(_READ_STAYING, {"leaving": row.id}).scalars())
     others = _find_hosts_with_changed_peers(unit, row) | end_publications_of(unit, row.id)
     revisions = increment_revisions(unit, own | others)
-    for placement in placements:
-        placement.removed_revision = revisions[placement.element].revision
+    removed = [{"leaving": row.id, "on": element, "revision": revisions[element].revision} for element in sorted(own)]
+    if removed:
+        unit.connection.execute(_REMOVE, removed)
 
 
 def _find_hosts_with_changed_peers(unit: Unit, row: ClusterRow) -> frozenset[str]:
@@ -240,14 +251,13 @@ def _may_have_guests(row: ClusterRow) -> bool:
 
 
 def _drain_members(unit: Unit, row: ClusterRow) -> None:
-    for member in find_clusters(unit, equals_any(ClusterRow.state, WANTED_STATES), ClusterRow.network == row.id):
+    for member in read_clusters(unit, _READ_WANTED_MEMBERS, {"network_id": row.id}):
         drain_cluster(unit, member, f"its network, cluster {row.key}, ended: {row.reason}")
 
 
 def _release_claims(unit: Unit, row: ClusterRow) -> None:
     """Release all claims of a cluster. Call this function when every element has confirmed the cluster's removal."""
-    claims = select(ClaimRow.vlan, ClaimRow.site).where(ClaimRow.cluster_id == row.id).order_by(ClaimRow.site)
-    for vlan, site in unit.session.execute(claims):
+    for vlan, site in unit.connection.execute(_READ_CLAIMS, {"network": row.id}).all():
         record_audit(unit, "number_freed", why=f"VLAN {vlan} at {site}", cluster_id=row.id)
     release_vlans(unit, row.id)
     release_service_id(unit, row)

@@ -12,7 +12,7 @@ lease, locks only this row (:meth:`Store.change_row`). A unit with one lock need
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Final, TypeVar
 from uuid import uuid4
@@ -121,8 +121,15 @@ class Unit:
 
 
 def read_database_clock(session: Session) -> datetime:
-    """Return the time of the database's clock."""
-    return session.connection().execute(_READ_CLOCK).scalar_one()
+    """Return the time of the database's clock.
+
+    SQLite runs in this process, and reads this computer's clock in milliseconds. A statement would only cost time.
+    """
+    connection = session.connection()  # waits for SQLite's lock before the time is read
+    if connection.dialect.name != "sqlite":
+        return connection.execute(_READ_CLOCK).scalar_one()
+    now = datetime.now(UTC)
+    return now.replace(microsecond=now.microsecond // 1000 * 1000)
 
 
 def make_random_id() -> str:
