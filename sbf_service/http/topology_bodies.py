@@ -50,7 +50,7 @@ def parse_topology(body: bytes, former: Topology | None = None) -> Document | No
     """
     with collect_later(len(body)), take_short_turns():
         try:
-            known = {} if former is None else {link.a: link for link in former.links}
+            known: dict[str, Link] = {} if former is None else {link.a: link for link in former.links}
             pieces: dict[str, ParsePiece] = {"sites": _parse_site, "links": partial(_parse_link, known)}
             return Topology.model_validate(dict(_parse_members(body.decode(), pieces)))
         except (ValueError, RecursionError, _UnexpectedText):
