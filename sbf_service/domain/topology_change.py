@@ -69,9 +69,12 @@ class TopologyChange:
     @cached_property
     def changed_elements(self) -> frozenset[Name]:
         """The new topology's elements that the former topology lacks, describes differently, or has at another site."""
-        before, after = self.former.elements, self.topology.elements
+        before, sites = self.former.elements, self.topology.sites_by_name
         return frozenset(
-            name for name in self.elements & after.keys() if not _is_same(before, after, name) or self._has_moved(name)
+            element.name
+            for name in self.sites & sites.keys()
+            for element in sites[name].elements
+            if before.get(element.name) != element or self._has_moved(element.name)
         )
 
     @property

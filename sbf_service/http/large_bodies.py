@@ -19,8 +19,8 @@ from virtcloud.model.document import Document
 
 LARGE_BODY: Final = 16 * 1024
 """A body of at least this size, in bytes, is parsed in a separate thread."""
-ParseBody = Callable[[bytes], Document | None]
-"""Parses a body. Raises RequestValidationError with all faults. Returns None if the body is no JSON."""
+ParseBody = Callable[[bytes, Request], Document | None]
+"""Parses the body of a request. Raises RequestValidationError with all faults. Returns None if the body is no JSON."""
 
 
 class LargeBodyOperation(Operation):
@@ -38,7 +38,7 @@ class LargeBodyOperation(Operation):
             except ClientDisconnect:
                 # FastAPI reads the body again, detects the disconnect, and reports no fault in SBF.
                 return await handler(request)
-            document = await run_in_threadpool(parse, body) if len(body) >= LARGE_BODY else None
+            document = await run_in_threadpool(parse, body, request) if len(body) >= LARGE_BODY else None
             return await handler(request if document is None else _ParsedRequest(request, body, document))
 
         return answer
@@ -48,7 +48,7 @@ class LargeBodyOperation(Operation):
         model = None if self.body_field is None else self.body_field.field_info.annotation
         if not isinstance(model, type) or not issubclass(model, Document):
             return None
-        return lambda body: parse_document(model, body)
+        return lambda body, _request: parse_document(model, body)
 
 
 class _ParsedRequest(Request):

@@ -6,23 +6,25 @@ threads for half a second. A piece is one site or one link. Other threads can ru
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
-from fastapi import Response
+from fastapi import Request, Response
 from starlette.types import Receive, Scope, Send
 
+from sbf_service.bootstrap import SbfService
 from sbf_service.http.large_bodies import LargeBodyOperation, ParseBody, parse_document
 from sbf_service.large_documents import collect_later, take_short_turns
 from virtcloud.model.document import Document, share_given_keys
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Link, Site
 
-PIECES: Final[dict[str, type[Document]]] = {"sites": Site, "links": Link}
-"""The lists whose items are parsed one by one."""
+ParsePiece = Callable[[Any], Document]
 SENT_PIECE: Final = 64 * 1024
 """The maximum size in bytes of the parts in which :class:`LargeAnswer` sends an answer."""
 _BLANKS = re.compile(r"[ \t\n\r]*")
+_AFTER_ITEM = re.compile(r"[ \t\n\r]*([],])[ \t\n\r]*")
 _DECODER = json.JSONDecoder()
 
 
@@ -32,17 +34,25 @@ class TopologyOperation(LargeBodyOperation):
     def find_parser(self) -> ParseBody | None:
         """Return the parser of the route's body, or None if the route expects no :class:`.Document` as the body."""
         is_topology = self.body_field is not None and self.body_field.field_info.annotation is Topology
-        return parse_topology if is_topology else super().find_parser()
+        return _parse_new_topology if is_topology else super().find_parser()
 
 
-def parse_topology(body: bytes) -> Document | None:
+def _parse_new_topology(body: bytes, request: Request) -> Document | None:
+    service: SbfService = request.app.state.service
+    return parse_topology(body, service.store.cached_topology)
+
+
+def parse_topology(body: bytes, former: Topology | None = None) -> Document | None:
     """Parse a topology. Return None if the body is no JSON.
 
-    Raise RequestValidationError for an invalid topology. The error contains all faults.
+    A link that is equal to a link of ``former`` becomes the same object, without another validation. Raise
+    RequestValidationError for an invalid topology. The error contains all faults.
     """
     with collect_later(len(body)), take_short_turns():
         try:
-            return Topology.model_validate(dict(_parse_members(body.decode())))
+            known: dict[str, Link] = {} if former is None else {link.a: link for link in former.links}
+            pieces: dict[str, ParsePiece] = {"sites": _parse_site, "links": partial(_parse_link, known)}
+            return Topology.model_validate(dict(_parse_members(body.decode(), pieces)))
         except (ValueError, RecursionError, _UnexpectedText):
             return parse_document(Topology, body)  # finds all faults, with their positions in the document
 
@@ -51,14 +61,17 @@ class _UnexpectedText(Exception):
     """The text is not a JSON object."""
 
 
-def _parse_members(text: str) -> Iterator[tuple[str, object]]:
-    """Yield the keys and values of a JSON object. A list under a key in ``PIECES`` becomes a tuple of documents."""
+def _parse_members(text: str, pieces: Mapping[str, ParsePiece]) -> Iterator[tuple[str, object]]:
+    """Yield the keys and values of a JSON object.
+
+    ``pieces`` contains the keys of the lists whose items are parsed one by one, and the parsers of the items.
+    """
     position = _skip(text, 0, "{")
     while True:
         key, position = _decode(text, position)
         position = _skip(text, position, ":")
-        if key in PIECES and text.startswith("[", _blanks_end(text, position)):
-            items, position = _parse_items(text, _skip(text, position, "["), PIECES[key])
+        if key in pieces and text.startswith("[", _blanks_end(text, position)):
+            items, position = _parse_items(text, _skip(text, position, "["), pieces[key])
             yield key, items
         else:
             value, position = _decode(text, position)
@@ -70,22 +83,40 @@ def _parse_members(text: str) -> Iterator[tuple[str, object]]:
         raise _UnexpectedText
 
 
-def _parse_items(text: str, position: int, kind: type[Document]) -> tuple[tuple[Document, ...], int]:
+def _parse_items(text: str, position: int, parse: ParsePiece) -> tuple[tuple[Document, ...], int]:
     """Return the documents of a list, and the position after the list.
 
     ``position`` is the position after the opening bracket of the list.
     """
     found: list[Document] = []
-    if text.startswith("]", _blanks_end(text, position)):
-        return (), _skip(text, position, "]")
+    position = _blanks_end(text, position)
+    if text.startswith("]", position):
+        return (), position + 1
     while True:
-        value, position = _decode(text, position)
-        item = kind.model_validate(value)
-        share_given_keys(item.elements if isinstance(item, Site) else [item])
-        found.append(item)
-        if text.startswith("]", _blanks_end(text, position)):
-            return tuple(found), _skip(text, position, "]")
-        position = _skip(text, position, ",")
+        value, position = _DECODER.raw_decode(text, position)
+        found.append(parse(value))
+        end = _AFTER_ITEM.match(text, position)
+        if end is None:
+            raise _UnexpectedText
+        position = end.end()
+        if end[1] == "]":
+            return tuple(found), position
+
+
+def _parse_site(value: object) -> Site:
+    site = Site.model_validate(value)
+    share_given_keys(site.elements)
+    return site
+
+
+def _parse_link(known: Mapping[str, Link], value: Any) -> Link:  # noqa: ANN401 - JSON
+    """Return the document of a link. ``known`` contains the former topology's links by their first port."""
+    former = known.get(value["a"]) if isinstance(value, dict) and isinstance(value.get("a"), str) else None
+    if former is not None and vars(former) == value:
+        return former
+    link = Link.model_validate(value)
+    share_given_keys([link])
+    return link
 
 
 def _decode(text: str, position: int) -> tuple[Any, int]:

@@ -12,7 +12,7 @@ from sbf_service.domain.gateway_access import OUTSIDE_LINK
 from sbf_service.domain.paths import LiveCluster
 from sbf_service.domain.topology_change import TopologyChange, list_path_changes
 from sbf_service.domain.topology_effects import TopologyEffects
-from sbf_service.large_documents import take_short_turns
+from sbf_service.large_documents import collect_later, take_short_turns
 from sbf_service.store.certified_networks import suspend_uncertified
 from sbf_service.store.cluster_queries import find_cluster_ids
 from sbf_service.store.cluster_records import ClusterReading, read_cluster_records
@@ -135,15 +135,16 @@ def _prepare_change(read: Callable[[], AbstractContextManager[Unit]], make: Make
     with read() as unit:
         former = _read_former(unit)
     wanted = make(former)
-    change = TopologyChange(former.topology or wanted.model_copy(update={"sites": (), "links": ()}), wanted)
-    change.compute()
-    with read() as unit:
-        reading = _read_clusters_at(unit, change, ClusterReading())
-        elements = prepare_elements(unit, change)
-    effects = TopologyEffects(change)
-    effects.prepare(reading.clusters)
-    unharmed = {one.id: one for one in reading.clusters if effects.has_path(one) and loses_nothing(change, one)}
     documents = prepare_documents(former.topology, wanted)
+    change = TopologyChange(former.topology or wanted.model_copy(update={"sites": (), "links": ()}), wanted)
+    with collect_later(documents.size):
+        change.compute()
+        with read() as unit:
+            reading = _read_clusters_at(unit, change, ClusterReading())
+            elements = prepare_elements(unit, change)
+        effects = TopologyEffects(change)
+        effects.prepare(reading.clusters)
+        unharmed = {one.id: one for one in reading.clusters if effects.has_path(one) and loses_nothing(change, one)}
     return PreparedChange(former, effects, documents, elements, reading, unharmed)
 
 

@@ -37,6 +37,11 @@ class TopologyCache:
         """Return a copy for a unit that will be rolled back. Such a unit's topology must not get into this cache."""
         return TopologyCache(dict(self.topologies), dict(self.excluded))
 
+    @property
+    def newest(self) -> Topology | None:
+        """The newest cached topology, or None."""
+        return max(list(self.topologies.items()), key=itemgetter(0), default=(BEFORE_ALL_VERSIONS, None))[1]
+
     def find_former(self, version: int) -> tuple[int, Topology | None]:
         """Return the newest cached version up to ``version``, and its topology.
 

@@ -98,6 +98,11 @@ class DocumentChanges:
     changed: Mapping[Name, str]
     lost: frozenset[Name]
 
+    @property
+    def size(self) -> int:
+        """The length of all new texts."""
+        return sum(map(len, (self.common or "", *self.new.values(), *self.changed.values())))
+
 
 def prepare_documents(former: Topology | None, topology: Topology) -> DocumentChanges:
     """Return the documents in which ``topology`` differs from ``former``."""

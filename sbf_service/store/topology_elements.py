@@ -97,11 +97,11 @@ def prepare_elements(unit: Unit, change: TopologyChange) -> ElementChanges:
     unit.session.flush()
     topology, former, rows = change.topology, change.former.elements, _read_elements(unit, change)
     sites, present = _read_rows(unit, _READ_SITES, change.sites), topology.sites_by_name.keys()
-    after = [topology.elements[name] for name in sorted(change.elements) if name in topology.elements]
+    after = [topology.elements[name] for name in sorted(change.elements, key=str) if name in topology.elements]
     new = [element for element in after if element.name not in rows]
     changed = [element for element in after if element.name in change.changed_elements]
     reset = [element.name for element in changed if element.name in rows]
-    lost = [Name(name) for name in sorted(rows) if name not in topology.elements]
+    lost = [Name(name) for name in sorted(rows.keys() - topology.elements.keys())]
     left = {name: former.get(name) if rows[name].present else None for name in lost}
     described = list(_list_described(topology, after, rows))
     return ElementChanges(
@@ -178,12 +178,12 @@ def _list_described(topology: Topology, after: Iterable[Element], rows: _Rows) -
     """Yield the new values of known elements whose kind or site changes, or that were removed earlier."""
     site_of = topology.site_of
     for element in after:
-        row = rows.get(element.name)
+        row, name = rows.get(element.name), element.name
         if row is None:
             continue
-        site, kind = site_of[element.name].name, kind_of(element)
-        if row.site != site or row.kind != kind or not row.present:
-            yield {"element": element.name, "new_site": site, "new_kind": str(kind)}
+        site, kind = site_of[name].name, kind_of(element)
+        if tuple(row) != (name, site, kind, True):
+            yield {"element": name, "new_site": site, "new_kind": str(kind)}
 
 
 def _has_records(former: Element | None, element: Element, rows: _Rows) -> bool:

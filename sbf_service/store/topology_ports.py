@@ -151,6 +151,8 @@ def check_access_links_kept(unit: Unit, change: TopologyChange) -> None:
     The link becomes or was an access link. Without this check, guests of another cluster at the new end of the link
     could receive the frames of this VLAN, until SBF has configured the switch.
     """
+    if change.keeps_wiring:
+        return
     changed = [port for port in sorted(_list_access_ports(change)) if _has_other_link(change, port)]
     rows = _read_elements(unit, {port.element for port in changed})
     users = read_clusters_on(unit, map(Name, rows)) if changed else []

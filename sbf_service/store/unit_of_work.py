@@ -200,6 +200,11 @@ class Store:
             yield [scope.keys & missing or replace(unit, scope=scope) for scope in scopes]
 
     @property
+    def cached_topology(self) -> Topology | None:
+        """The newest topology in the cache, or None. A replica may have stored a newer topology."""
+        return self._cache.newest
+
+    @property
     def has_scopes(self) -> bool:
         """Whether units can lock scopes. On SQLite, each unit locks everything."""
         return self.engine.dialect.name == "postgresql"

@@ -64,6 +64,25 @@ class Document(BaseModel):
         return result
 
 
+class PlainDocument(Document):
+    """A document without cached properties. Its instances are compared faster than those of other documents.
+
+    pydantic's comparison ignores values of cached properties, which takes most of its time. A topology can contain
+    hundreds of thousands of hosts and links, and a change of the topology compares them.
+    """
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether both documents have the same class and equal values."""
+        return (
+            isinstance(other, PlainDocument)
+            and type(self) is type(other)
+            and self.__dict__ == other.__dict__
+            and self.__pydantic_extra__ == other.__pydantic_extra__
+        )
+
+    __hash__ = Document.__hash__
+
+
 def _read_field_docstrings(kind: type[Document]) -> Iterator[tuple[str, str]]:
     """Yield the fields that have a docstring, and the docstrings. Yield no field if the source code is missing."""
     for base in inspect.getmro(kind)[: inspect.getmro(kind).index(Document)]:

@@ -9,7 +9,7 @@ from typing import Annotated, Self, TypeVar
 from pydantic import Field, IPvAnyAddress, model_validator
 
 from virtcloud.model.access import AdmissionRule
-from virtcloud.model.document import OMIT_NONE, Document
+from virtcloud.model.document import OMIT_NONE, PlainDocument
 from virtcloud.model.errors import BadInput
 from virtcloud.model.gateway_access import OutsideLink
 from virtcloud.model.nfs import NfsListener
@@ -36,7 +36,7 @@ class Hypervisor(StrEnum):
     QEMU = "qemu"
 
 
-class Element(Document):
+class Element(PlainDocument):
     """A system that SBF or an agent configures, with its managed ports.
 
     A port may be the interface of a link aggregate (``Port-channel1``, ``bond0``). Then ``aggregates`` lists the member

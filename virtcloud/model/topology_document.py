@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self, TypeVar
 from pydantic import Field
 
 from virtcloud.model.access import AdmissionRule
-from virtcloud.model.document import OMIT_EMPTY, Document
+from virtcloud.model.document import OMIT_EMPTY, Document, PlainDocument
 from virtcloud.model.element import Device, Edge, Element, Gateway, Host, Switch
 from virtcloud.model.errors import NoSuchHost, NotFound
 from virtcloud.model.gateway_access import Destination
@@ -74,7 +74,7 @@ class Site(Document):
         return (*self.switches, *self.edges)
 
 
-class Link(Document):
+class Link(PlainDocument):
     """A link between two ports.
 
     An ``access`` link connects a host or gateway to a switch, and carries one cluster at a time, untagged.

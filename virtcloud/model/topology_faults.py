@@ -1,6 +1,7 @@
 """The checks of a topology. ``tests/unit/model/test_topology.py`` has an example of each fault."""
 
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from itertools import combinations
 from typing import Final
 
@@ -50,7 +51,9 @@ def _name_faults(topology: TopologyDocument) -> Iterator[BadInput]:
 
 
 def _port_faults(topology: TopologyDocument) -> Iterator[BadInput]:
-    ports = {PortRef.of(element.name, port) for element in topology.elements.values() for port in element.ports}
+    ports = {f"{element.name}:{port}" for element in topology.elements.values() for port in element.ports}
+    if _uses_each_port_once(topology, ports):
+        return
     used: set[PortRef] = set()
     for end, path in _port_uses(topology):
         if end not in ports:
@@ -60,6 +63,19 @@ def _port_faults(topology: TopologyDocument) -> Iterator[BadInput]:
         if end in used:
             yield BadInput(f"port {end}: expected at most one link on a port, got two", path)
         used.add(end)
+
+
+def _uses_each_port_once(topology: TopologyDocument, ports: AbstractSet[str]) -> bool:
+    """Return whether all ports in use are in ``ports``, and no port has two uses.
+
+    This check is several times faster than the search for the faulty port. A port of an edge with an attachment and a
+    link has two uses, but no fault.
+    """
+    uses = [attachment.port for site in topology.sites for attachment in site.attachments]
+    uses += [link.a for link in topology.links]
+    uses += [link.b for link in topology.links]
+    used = set(uses)
+    return len(used) == len(uses) and used <= ports
 
 
 def _describe_unknown_port(topology: TopologyDocument, end: PortRef, path: Path) -> BadInput:
@@ -153,12 +169,13 @@ def _access_link_faults(link: Link, elements: tuple[Element, Element], path: Pat
 
 
 def _unlinked_faults(topology: TopologyDocument) -> Iterator[BadInput]:
+    peers = topology.peers
     for site_index, site in enumerate(topology.sites):
         switches = {switch.name for switch in site.switches}
         for field in ("hosts", "gateways"):
             for index, element in enumerate(getattr(site, field)):
-                ends = [PortRef.of(element.name, port) for port in element.ports]
-                if not any(end in topology.peers and topology.peers[end].element in switches for end in ends):
+                ends = (peers.get(PortRef.of(element.name, port)) for port in element.ports)
+                if switches.isdisjoint([end.element for end in ends if end is not None]):
                     yield BadInput(
                         f"{kind_of(element)} {element.name} has no link to a switch: expected a link from one of its "
                         f"ports ({', '.join(element.ports)}) to a port of a switch at {site.name}",

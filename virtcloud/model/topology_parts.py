@@ -75,6 +75,8 @@ def arrange_links(topology: Topology) -> Topology:
 
 def share_parts(topology: Topology, former: Topology) -> Topology:
     """Return ``topology`` with the objects and look-ups of ``former`` for all parts that are equal in both."""
+    if topology.links == former.links and _has_equal_names(topology, former):
+        vars(topology).update(links_by_site=former.links_by_site, links_between=former.links_between)
     common, before = common_part_of(topology), common_part_of(former)
     known, within, former_within = former.sites_by_name, topology.links_by_site, former.links_by_site
     parts = {
@@ -179,7 +181,7 @@ def _derive_look_ups(before: Topology, after: Topology) -> None:
     }
     if before.transports is after.transports:
         look_ups["transports_by_name"] = before.transports_by_name
-    if all(_list_names(old) == _list_names(new) for old, new in changed):
+    if _has_equal_names(before, after):
         new_sites = [new for _, new in changed]
         look_ups["elements"] = before.elements | {one.name: one for site in new_sites for one in site.elements}
         look_ups["site_of"] = before.site_of | {one.name: site for site in new_sites for one in site.elements}
@@ -194,6 +196,14 @@ def _derive_look_ups(before: Topology, after: Topology) -> None:
     if has_equal_wiring(before, after):
         look_ups["computed"] = dict(before.computed)
     vars(after).update(look_ups)
+
+
+def _has_equal_names(before: Topology, after: Topology) -> bool:
+    """Return whether both topologies have the same sites and elements, in the same order."""
+    pairs = zip(before.sites, after.sites, strict=False)
+    return len(before.sites) == len(after.sites) and all(
+        old is new or (old.name, _list_names(old)) == (new.name, _list_names(new)) for old, new in pairs
+    )
 
 
 def _list_names(site: Site) -> list[list[Name]]:

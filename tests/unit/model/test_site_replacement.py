@@ -107,3 +107,28 @@ def test_only_equal_wiring_keeps_computed_paths(change: Callable[[dict[str, Any]
     change(part)
     replaced = share_parts(replace_site_part(former, SitePart.model_validate(part)), former)
     assert replaced.computed == ({"path": "computed"} if kept else {})
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1]])
+def test_links_between_moved_elements_belong_to_their_new_sites(order: list[int]) -> None:
+    former = three_sites()
+    first, second, *_ = former.sites
+    exchanged = [
+        first.model_copy(update={"name": second.name, "admits": None}),
+        second.model_copy(update={"name": first.name, "admits": None}),
+        *former.sites[2:],
+    ]
+    topology = former.model_copy(update={"sites": tuple(exchanged[index] for index in order)})
+    shared = share_parts(topology, former)
+    parsed = Topology.model_validate_json(shared.model_dump_json())
+    for name in LOOK_UPS:
+        assert getattr(shared, name) == getattr(parsed, name)
+
+
+def test_equal_links_are_grouped_once() -> None:
+    former, document = three_sites(), three_sites().model_dump(mode="json")
+    for site in document["sites"]:
+        site["hosts"][0]["open_filters"] = True
+    shared = share_parts(Topology.model_validate(document), former)
+    assert all(shared.links_by_site[name] is links for name, links in former.links_by_site.items())
+    assert shared.links_between is former.links_between

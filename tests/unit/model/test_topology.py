@@ -4,10 +4,10 @@ import pytest
 from pydantic import ValidationError
 
 from virtcloud.model.document import read_document
-from virtcloud.model.element import Gateway
+from virtcloud.model.element import Gateway, Host
 from virtcloud.model.errors import BadDocument, NotFound
 from virtcloud.model.topology import Topology
-from virtcloud.model.values import PortName
+from virtcloud.model.values import Name, PortName
 
 GOOD = """\
 name: two-sites
@@ -46,6 +46,21 @@ def test_a_valid_topology_is_parsed() -> None:
     topology = read(GOOD)
     assert topology.peers["brno-h1:eth0"] == "brno-sw1:p1"
     assert topology.site_of["brno-h1"].name == "brno"
+
+
+def test_elements_are_equal_if_class_and_values_are_equal() -> None:
+    host, same, other = (Host(name=Name(name), ports=(PortName("eth0"),)) for name in ("h1", "h1", "h2"))
+    assert host == same
+    assert host not in (other, Gateway(name=host.name, ports=host.ports), "h1", None)
+
+
+def test_unknown_keys_make_elements_different() -> None:
+    class OpenHost(Host, extra="allow"):
+        """A host with any further keys."""
+
+    values = {"name": "h1", "ports": ["eth0"]}
+    assert OpenHost.model_validate(values) == OpenHost.model_validate(values)
+    assert OpenHost.model_validate(values) != OpenHost.model_validate(values | {"rack": 7})
 
 
 def test_an_s_tag_out_of_range_is_refused() -> None:

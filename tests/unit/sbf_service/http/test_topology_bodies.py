@@ -42,6 +42,25 @@ def test_hosts_with_other_keys_keep_their_own_set_of_keys() -> None:
     assert [host.model_fields_set for host in hosts] == [{"name", "ports"}, {"name", "ports", "images"}]
 
 
+def test_an_equal_link_is_the_former_object() -> None:
+    former, document = three_sites(), three_sites().model_dump(mode="json")
+    document["links"][1]["latency_ms"] = 5
+    del document["links"][2]["access"]
+    parsed = parse_topology(json.dumps(document).encode(), former)
+    assert parsed == Topology.model_validate(document)
+    assert isinstance(parsed, Topology)
+    kept = [link is former.links[index] for index, link in enumerate(parsed.links)]
+    assert kept == [index not in {1, 2} for index in range(len(former.links))]
+
+
+@pytest.mark.parametrize("end", [None, 7, ["a"], {}])
+def test_a_link_without_a_port_is_refused(end: object) -> None:
+    document = three_sites().model_dump(mode="json")
+    document["links"][0]["a"] = end
+    with pytest.raises(RequestValidationError):
+        parse_topology(json.dumps(document).encode(), three_sites())
+
+
 def test_an_answer_in_pieces_is_the_usual_answer() -> None:
     answer = answer_topology(three_sites(), Response(headers={"etag": '"7"'}))
     assert json.loads(bytes(answer.body)) == three_sites().model_dump(mode="json")
