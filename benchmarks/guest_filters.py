@@ -31,7 +31,7 @@ GUEST = "02:00:00:00:00:01"
 
 
 def run() -> Iterator[Measurement]:
-    """Measure the time of each kind of frames."""
+    """Measure the time of each kind of frame."""
     if os.geteuid():
         raise PermissionError("this benchmark creates a network namespace: run it as root")
     with ThreadPoolExecutor(1, initializer=_enter_namespace) as thread:

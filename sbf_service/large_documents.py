@@ -72,5 +72,5 @@ def collect_later(size: int) -> AbstractContextManager[None]:
 
 
 def take_short_turns() -> AbstractContextManager[None]:
-    """During the context, let a thread keep the interpreter for at most ``SHORT_TURN_S`` while other threads wait."""
+    """Return a context in which a thread holds the interpreter for at most ``SHORT_TURN_S`` while others wait."""
     return _SHORT_TURNS.use()

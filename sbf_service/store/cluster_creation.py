@@ -147,7 +147,8 @@ def _find_scope(unit: Unit, put: PutRequest) -> LockScope:
 def _put(unit: Unit, new_id: str, put: PutRequest) -> PutResult | AttemptWaits | JobUnproven | Forbidden:
     """Execute a request.
 
-    Return AttemptWaits and the errors of a job's proof instead of raising them: an exception would undo the changes.
+    Return AttemptWaits, and the errors JobUnproven and Forbidden of the job's confirmation, instead of raising them,
+    because an exception would undo the changes of the transaction.
     """
     key, spec, row = put.key, put.request.spec, find_newest_cluster(unit, put.key)
     highest = find_highest_attempt(unit, row, spec.owner)

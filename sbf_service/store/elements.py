@@ -114,7 +114,10 @@ _ADDITIONS = (
 
 
 def make_wanted_document(unit: Unit, name: str) -> WantedDocument:
-    """Return the wanted state of a host or gateway for its agent, with all additions such as seeds.
+    """Return the wanted document of a host or gateway for its agent.
+
+    The document contains the wanted state, completed with guests' seeds, VPN, addresses of gateways in networks,
+    routers, services, SSH access, published ports, and the marks of held segments.
 
     If the agent sent no heartbeat for too long, the element counts as unreachable until the agent confirms a revision
     or reports an error. Until then, the document's confirmed revision is 0, so the agent reads its host again. Raise
@@ -184,7 +187,10 @@ def make_element_view(unit: Unit, name: str) -> ElementView:
 
 
 def make_last_view(unit: Unit, name: str) -> ElementView:
-    """Return the view of an element, also after its removal. The element must have been known earlier in this call."""
+    """Return the view of an element, even if the element was removed from the topology.
+
+    The caller must have checked before that SBF has an element with this name.
+    """
     return _format_element(unit.session.get_one(ElementRow, name))
 
 

@@ -58,8 +58,8 @@ class _TransportUser(NamedTuple):
 def _list_transport_users(unit: Unit, transport: Transport) -> Iterator[_TransportUser]:
     """Yield each user of a transport.
 
-    The users are the clusters on the transport, and the observed attachment circuits whose service ID none of these
-    clusters has.
+    The users are the clusters on the transport, and each observed attachment circuit of the transport with a service ID
+    that belongs to none of these clusters.
     """
     rows = find_clusters(unit, UNSETTLED, ClusterRow.transport == transport.name)
     services = read_service_ids(unit, read_networks(unit, rows))
@@ -96,7 +96,7 @@ def list_detached_clusters(topology: Topology, live: Iterable[LiveCluster]) -> I
 def loses_nothing(change: TopologyChange, cluster: LiveCluster) -> bool:
     """Return whether a cluster with paths in both topologies keeps its sites, its transport and its ports.
 
-    Return False if a gateway of the cluster returns at a site without the cluster.
+    Return False if a gateway of the cluster returns to the topology at a site where the cluster has no VLAN ID.
     """
     lost = chain(
         _list_lost_sites(change.topology, [cluster]),
@@ -111,9 +111,13 @@ def loses_nothing(change: TopologyChange, cluster: LiveCluster) -> bool:
 def check_nothing_lost(unit: Unit, change: TopologyChange, live: Iterable[LiveCluster]) -> None:
     """Raise Conflict if a new topology lacks a used transport, site, element or port, or breaks a cluster's path.
 
-    Also raise Conflict if a used transport changes its kind or service IDs, a site of a running cluster loses the
-    cluster's transport, a newly attached port may carry the VLAN of a network that does not use the port's transport, a
-    used element changes its kind or site, or a gateway of a running cluster returns at a site without this cluster.
+    Also raise Conflict in these cases:
+
+    - a used transport changes its kind or service IDs
+    - a site of a running cluster loses the cluster's transport
+    - a newly attached port may carry the VLAN of a network that does not use the port's transport
+    - a used element changes its kind or site
+    - a gateway of a running cluster returns to the topology at a site where the cluster has no VLAN ID
 
     ``live`` contains the clusters at the sites that change. It may omit a cluster that has paths in both topologies and
     loses nothing (:func:`loses_nothing`).
@@ -132,7 +136,7 @@ def _list_lost_sites(topology: Topology, live: Iterable[LiveCluster]) -> Iterato
 
 
 def _list_distant_gateways(topology: Topology, live: Iterable[LiveCluster]) -> Iterator[str]:
-    """Yield an error for each gateway of a cluster that returns to the topology at a site without the cluster."""
+    """Yield an error for each gateway that returns to the topology at a site where its cluster has no VLAN ID."""
     for cluster in live:
         for name in (name for name in cluster.gateways if name in topology.gateways):
             site, keys = topology.site_of[name].name, list_role_keys(topology.gateways[name])

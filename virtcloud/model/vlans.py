@@ -118,7 +118,7 @@ def _parse_ranges(text: str) -> VlanSet:
 
 
 def _merge(ranges: Iterable[range]) -> Iterator[range]:
-    """Yield ascending ranges without common numbers. Together, these ranges contain the numbers of ``ranges``."""
+    """Yield disjoint ranges in ascending order that together contain the same VLAN IDs as ``ranges``."""
     end = 0
     for each in sorted(ranges, key=lambda each: each.start):
         yield range(max(each.start, end), each.stop)

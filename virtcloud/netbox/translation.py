@@ -208,8 +208,8 @@ class _Translator:
 
         The pool contains the IDs of the site's VLANs with the tag ``file.tag``, and the VLAN IDs in the ranges of the
         site's VLAN groups with this tag. A VLAN ID of a range is omitted if one of the site's VLANs has this ID, is in
-        use, and lacks the tag. The VLANs of a group whose scope is the site are VLANs of the site, with or without a
-        tag of the group.
+        use, and lacks the tag. All VLANs of a group whose scope is the site count as VLANs of the site, whether or not
+        the group has the tag.
         """
         groups = [row for row in self.data.groups if _scope_site(row) == site]
         ids = {row["id"] for row in groups}

@@ -27,9 +27,9 @@ of this number of commands."""
 CONFIRMING_SCHEDULERS: dict[str, Callable[[CommandRunner], ConfirmingScheduler]] = {"torque": TorqueScheduler}
 """Batch systems that must confirm jobs to SBF, because their hosts, and not their servers, request the clusters."""
 STOP_WAIT_S = 2.0
-"""Maximum time in seconds for which the end of reconciliation waits for each thread.
+"""Maximum time in seconds that :func:`run_reconciliation` waits for each thread to end.
 
-A round that lasts longer ends when the process ends, because the threads are daemon threads.
+A thread that is still in a round after this time ends with the process, because the threads are daemon threads.
 """
 
 

@@ -24,7 +24,7 @@ from virtcloud.model.errors import BadInput, Forbidden, NotFound, ServiceUnreach
 
 CALLBACK: Final = f"{PREFIX}/login/oidc/callback"
 PENDING_S: Final = 600
-"""Seconds in which the user must log in to the provider."""
+"""Seconds within which the user must log in to the provider."""
 LOGINS: Final = BoundedThreads(8, "logins with OpenID Connect")
 """Threads that wait for the provider. Anyone can begin a login. If the provider does not answer, logins must not occupy
 the threads of other calls.

@@ -69,8 +69,8 @@ class _NeighbourBlock:
 def parse_neighbours(form: LldpFormat, text: str) -> tuple[Neighbour, ...]:
     """Parse a device's answer to the command ``form.show``, and return the device's neighbours.
 
-    Raise ValueError if a neighbour lacks one of its two ports, if the device prints another number of neighbours than
-    the answer contains, or if the answer is unknown.
+    Raise ValueError if a neighbour lacks one of its two ports, if the number of neighbours that the device prints
+    differs from the number in the answer, or if the answer is unknown.
     """
     neighbours = tuple(build_neighbour(block.values) for block in _split_neighbours(form, text))
     totals = [int(total) for total in re.findall(form.total, text, re.MULTILINE)]

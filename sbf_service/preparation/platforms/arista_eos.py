@@ -1,4 +1,4 @@
-"""Preparation texts of Arista EOS.
+"""Texts of the preparation sheets for Arista EOS.
 
 Sources: for the ethertype, Arista's notes on EOS (configurable TPID, 4.15.2F); for the tunnel's commands, public
 drivers. Not checked on a device: the EVPN parts, and frames of 9214 bytes on switched ports without configuration.

@@ -1,4 +1,4 @@
-"""Preparation texts of Cisco IOS-XR as a provider edge.
+"""Texts of the preparation sheets for Cisco IOS-XR as a provider edge.
 
 The texts have no published source and were not checked on a device.
 """

@@ -1,4 +1,4 @@
-"""Preparation texts of Cisco NX-OS.
+"""Texts of the preparation sheets for Cisco NX-OS.
 
 Source: Cisco's "Configuring Q-in-Q VLAN Tunnels" (Nexus 7000, 9000) for the tunnel. Not checked on a device: EVPN, and
 ``bpdufilter`` on a tunnel port.

@@ -1,4 +1,4 @@
-"""Preparation texts of Force10 FTOS and Dell OS9.
+"""Texts of the preparation sheets for Force10 FTOS and Dell OS9.
 
 Source: Dell's configuration guides (S4048-ON, S6000-ON: "Service Provider Bridging") for the tunnel and its ethertype
 0x9100. Not checked on a device: the line for the MTU.

@@ -1,4 +1,4 @@
-"""Preparation texts of HP and H3C Comware.
+"""Texts of the preparation sheets for HP and H3C Comware.
 
 Source: H3C's configuration guides (S5830V2, S7500E). According to these guides, ``qinq enable`` tags frames with the
 port's VLAN ID and needs an MTU of at least 1504 bytes. The default ethertype is 0x8100. ``vlan 100 to 199`` creates a

@@ -1,4 +1,4 @@
-"""Preparation texts of HP ProCurve and Aruba-OS.
+"""Texts of the preparation sheets for HP ProCurve and Aruba-OS.
 
 A switch of these platforms must not be the device at the backbone's edge unless its QinQ mode is set already: a change
 of this mode reboots the switch and erases its configuration. Sources: public drivers and the vendor's guides.

@@ -1,4 +1,4 @@
-"""Preparation texts of Juniper Junos with the enhanced layer-2 software (EX, QFX, MX).
+"""Texts of the preparation sheets for Juniper Junos with the enhanced layer-2 software (EX, QFX, MX).
 
 Source: Juniper's guides on Q-in-Q tunnelling (``flexible-vlan-tagging``, ``extended-vlan-bridge``, VLAN maps). No text
 was checked on a device. The least certain texts are the line with the list of tags (``vlan-id-list``), and all lines

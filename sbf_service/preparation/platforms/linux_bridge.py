@@ -1,4 +1,4 @@
-"""Preparation texts of Linux bridges and FRR.
+"""Texts of the preparation sheets for Linux bridges and FRR.
 
 Sources: ip-link(8), bridge(8), FRR's manual (EVPN). The tests run the lines as printed.
 """

@@ -1,4 +1,4 @@
-"""Preparation texts of Open vSwitch.
+"""Texts of the preparation sheets for Open vSwitch.
 
 Sources: ovs-vsctl(8), ovs-vswitchd.conf.db(5). The tests run the lines as printed.
 """

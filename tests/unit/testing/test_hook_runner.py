@@ -273,7 +273,7 @@ def test_the_server_object_contains_jobs_and_vnodes() -> None:
 
 
 def test_unknown_events_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"^event execjob_start: no event of PBS; expected one of queuejob, "):
+    with pytest.raises(ValueError, match=r"^event execjob_start: not an event of PBS; expected one of queuejob, "):
         HookEvent("execjob_start", job=JOB)
     with pytest.raises(ValueError, match=r"^event queuejob: expected a job, got none$"):
         HookEvent("queuejob")

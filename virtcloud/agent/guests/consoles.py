@@ -71,7 +71,10 @@ class GuestConsoles:
                 self._try_open(domain, console)
 
     def remove(self, domain: str) -> None:
-        """Close the console of a domain that ends, and send ``b""`` to its listeners. An absent console is success."""
+        """Close the console of a domain that ends, and send ``b""`` to its listeners.
+
+        Do nothing if the console is absent.
+        """
         with self._lock:
             self._remove(domain)
 
@@ -156,8 +159,9 @@ class GuestConsoles:
         rest, began = data, time.monotonic()
         deadline = began + min(STALL_S, WRITE_S)
         while rest:
-            # Read the clock before the attempt: the rest is then discarded only after an attempt that began at or after
-            # the deadline. If the agent was paused until after the deadline, the guest may have read input meanwhile.
+            # Read the clock before the attempt, so that the rest is discarded only after an attempt that began at or
+            # after the deadline. If the agent was paused past the deadline, this attempt succeeds if the guest has read
+            # input during the pause.
             now = time.monotonic()
             written = self._write_part(console, rest)
             rest = rest[written:]

@@ -66,6 +66,6 @@ def describe_qemu_confinement(capabilities: str) -> str:
     labels = [label.text or "" for label in models[DAC].iter("baselabel")] if DAC in models else []
     users = sorted({label.partition(":")[0].lstrip("+") for label in labels})
     if not users or "0" in users:
-        raise Refused("QEMU runs as root: a guest that leaves QEMU has all rights on this host")
+        raise Refused("QEMU runs as root: a guest that escapes from QEMU has all rights on this host")
     drivers = sorted(model for model in models if model not in {None, DAC, "none"})
     return f"user {', '.join(users)}; security driver: {', '.join(str(driver) for driver in drivers) or 'none'}"

@@ -72,7 +72,7 @@ class HookEvent:
     def __post_init__(self) -> None:
         """Check the kind, and that the event has the jobs that this kind requires."""
         if self.kind not in PARAMETERS:
-            problem = "no event of PBS" if self.kind not in EVENTS else "not a supported event"
+            problem = "not an event of PBS" if self.kind not in EVENTS else "not a supported event"
             raise ValueError(f"event {self.kind}: {problem}; expected one of {', '.join(PARAMETERS)}")
         for name in ("job", "job_o"):
             if name in PARAMETERS[self.kind] and getattr(self, name) is None:
