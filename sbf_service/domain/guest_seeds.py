@@ -33,7 +33,7 @@ class GuestLogin(Document):
 
     user: LoginName
     authorized_keys: tuple[PublicKey, ...] = ()
-    """The owner's keys at the cluster's creation, and the keys of the spec."""
+    """The owner's keys at the cluster's creation, if the cluster has guests, and the keys of the spec."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ def read_wanted_clusters(unit: Unit, element: str) -> list[LiveCluster]:
 
 
 def find_confirmed_clusters(unit: Unit, element: str, confirmed: int) -> frozenset[str]:
-    """Return the IDs of the clusters that a revision up to ``confirmed`` added to an element, and none removed.
+    """Return the IDs of the clusters that an element must carry, and that a revision up to ``confirmed`` added.
 
     Omit clusters with a blocked placement.
     """

@@ -123,9 +123,12 @@ class Unit:
 def read_database_clock(session: Session) -> datetime:
     """Return the time of the database's clock.
 
-    SQLite runs in this process, and reads this computer's clock in milliseconds. A statement would only cost time.
+    SQLite's clock is this computer's clock. On SQLite, read this clock without a statement, and truncate the time to
+    milliseconds, as SQLite does (``database_now``).
     """
-    connection = session.connection()  # waits for SQLite's lock before the time is read
+    connection = (
+        session.connection()
+    )  # begins the transaction: a writer on SQLite gets its lock before it reads the time
     if connection.dialect.name != "sqlite":
         return connection.execute(_READ_CLOCK).scalar_one()
     now = datetime.now(UTC)
