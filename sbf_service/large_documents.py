@@ -64,9 +64,11 @@ def collect_later(size: int) -> AbstractContextManager[None]:
     """Disable garbage collections during the context if a document of ``size`` bytes is large.
 
     A large topology consists of millions of objects without reference cycles. Garbage collections would take two thirds
-    of the time of parsing. At the end, all existing objects are excluded from later collections (``gc.freeze``).
-    Otherwise, these collections would visit all objects of the topology, and delay calls by up to half a second. Python
-    still frees an excluded object when its last reference is deleted, unless the object is in a reference cycle.
+    of the time of parsing, and up to a quarter of the time of the preparation of a change. At the end, all existing
+    objects are excluded from later collections (``gc.freeze``). Otherwise, these collections would visit all objects of
+    the topology, and delay calls by up to half a second. Python still frees an excluded object when its last reference
+    is deleted, unless the object is in a reference cycle. So garbage in the reference cycles of other calls that exist
+    at the end is never freed. Therefore, use this context only for large documents, which are rare.
     """
     return nullcontext() if size < LARGE else _LATE_COLLECTIONS.use()
 

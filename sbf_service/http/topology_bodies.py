@@ -26,6 +26,10 @@ SENT_PIECE: Final = 64 * 1024
 _BLANKS = re.compile(r"[ \t\n\r]*")
 _AFTER_ITEM = re.compile(r"[ \t\n\r]*([],])[ \t\n\r]*")
 _DECODER = json.JSONDecoder()
+_LINK_DEFAULTS: Final[dict[str, Any]] = {
+    name: field.default for name, field in Link.model_fields.items() if not field.is_required()
+}
+"""The values of the keys that a body may omit: clients omit keys that have their default value."""
 
 
 class TopologyOperation(LargeBodyOperation):
@@ -112,7 +116,7 @@ def _parse_site(value: object) -> Site:
 def _parse_link(known: Mapping[str, Link], value: Any) -> Link:  # noqa: ANN401 - JSON
     """Return the document of a link. ``known`` contains the former topology's links by their first port."""
     former = known.get(value["a"]) if isinstance(value, dict) and isinstance(value.get("a"), str) else None
-    if former is not None and vars(former) == value:
+    if former is not None and vars(former) == _LINK_DEFAULTS | value:
         return former
     link = Link.model_validate(value)
     share_given_keys([link])

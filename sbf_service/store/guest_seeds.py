@@ -60,7 +60,10 @@ def read_service_secret(unit: Unit, name: str = GUEST_SECRET) -> SecretBytes:
 
 
 def record_login(unit: Unit, spec: ClusterSpec) -> str:
-    """Return the login of a new cluster's guests, as JSON. Omit the owner's current keys if the cluster has no guests."""
+    """Return the login of a new cluster's guests, as JSON.
+
+    Omit the owner's current keys if the cluster has no guests.
+    """
     has_guests = spec.guests or spec.spread is not None  # a spread becomes guests; without guests, nobody uses the keys
     keys: Iterable[str] = unit.connection.execute(_READ_KEYS, {"owner": spec.owner}).scalars() if has_guests else ()
     return decide_login(spec, [PublicKey(key) for key in keys]).model_dump_json()

@@ -73,11 +73,12 @@ class PlainDocument(Document):
 
     def __eq__(self, other: object) -> bool:
         """Return whether both documents have the same class and equal values."""
-        return (
-            isinstance(other, PlainDocument)
-            and type(self) is type(other)
+        if not isinstance(other, PlainDocument):
+            return NotImplemented
+        return self is other or (
+            type(self) is type(other)
             and self.__dict__ == other.__dict__
-            and self.__pydantic_extra__ == other.__pydantic_extra__
+            and (self.__pydantic_extra__ or {}) == (other.__pydantic_extra__ or {})
         )
 
     __hash__ = Document.__hash__
