@@ -75,6 +75,7 @@ def digest(segment: Segment, guest: GuestWanted) -> str:
 
 def _removals(wanted: HostWanted, observed: ObservedHost) -> Iterator[Step]:
     known = {(segment.id, guest.name) for segment, guest in _guests(wanted.segments)}
+    powered_on = {(segment.id, guest.name) for segment, guest in _guests(wanted.segments) if guest.power is None}
     clusters = {segment.cluster for segment in observed.segments} | {guest.cluster for guest in observed.guests}
     for cluster in sorted(clusters):
         guests = [
@@ -84,7 +85,8 @@ def _removals(wanted: HostWanted, observed: ObservedHost) -> Iterator[Step]:
         ]
         if guests:
             kept = tuple(sorted(guest for guest in guests if (cluster, guest) in known))
-            yield StopGuests(cluster, tuple(sorted(guests)), kept)
+            restarted = tuple(guest for guest in kept if (cluster, guest) in powered_on)
+            yield StopGuests(cluster, tuple(sorted(guests)), kept, restarted)
         for segment in observed.segments:
             if segment.cluster == cluster and not _is_wanted_segment(segment, wanted):
                 stays = not cluster or any(wanted_segment.id == cluster for wanted_segment in wanted.segments)

@@ -16,7 +16,7 @@ a step fails                    the steps of other clusters are applied; SBF rec
 only removals of clusters fail  the revision is confirmed, except the removal of these clusters; the removals are
                                 retried with growing pauses
 only starts of guests, or       the revision is confirmed, except the clusters of these guests, and the members of
-stops of wanted guests, fail    the networks that these clusters created; the steps are retried with growing pauses
+stops for restarts, fail        the networks that these clusters created; the steps are retried with growing pauses
 a hypervisor does not answer    segments are reconciled nevertheless: the segment of a removed cluster is removed,
                                 even if guests of this cluster are still running; no revision is confirmed until
                                 every hypervisor was read
@@ -232,7 +232,7 @@ class HostReconciler:
     def _reconcile(self, document: WantedDocument) -> tuple[ClusterErrors, bool]:
         """Read the host, and apply the difference.
 
-        Return the errors, except those of starts and stops of wanted guests (``_unstarted``), and whether the host had
+        Return the errors, except those of starts and restarts of guests (``_unstarted``), and whether the host had
         drifted before the difference was applied.
         """
         self._pending, self._held, self._fetches, self._unstarted, drifted = {}, {}, {}, {}, False

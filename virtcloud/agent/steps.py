@@ -31,12 +31,14 @@ class StepPending(VirtcloudError):
 class StopGuests:
     """Stop guests of a cluster at the same time, and remove their domains.
 
-    The files of the guests in ``kept`` stay, because these guests will be started again.
+    The files of the guests in ``kept`` stay, because these guests are still wanted. Of these guests, those in
+    ``restarted`` will be started again. The others have the power "off".
     """
 
     cluster: str
     guests: tuple[str, ...]
     kept: tuple[str, ...] = ()
+    restarted: tuple[str, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
         """Describe the step."""
