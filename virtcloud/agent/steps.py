@@ -51,7 +51,7 @@ class RemoveSegment:
 
     If ``cluster`` is "", remove the interfaces without an alias that a killed agent left.
     If ``files_stay``, the guests' files stay, because the cluster is wanted with another VLAN ID or port.
-    If ``vlan`` is 0, remove the cluster's bridge that another program renamed, and whose VLAN ID is unknown.
+    If ``vlan`` is 0, remove only the cluster's bridge that another program renamed, and whose VLAN ID is unknown.
     """
 
     cluster: str
