@@ -155,8 +155,9 @@ def _segment_changes(
     mtu_faults = _find_mtu_faults(segment, existing) if existing else {}
     others = faults + (tuple(_find_job_faults(segment, existing)) if existing else ())
     if existing is None or others or mtu_faults:
-        by_guests = bool(mtu_faults) and not others and all(map(names.is_guest_port, mtu_faults))
-        yield BuildSegment(segment, (*others, *mtu_faults.values()), only_guest_mtus=by_guests)
+        harmless = existing is not None and set(others) <= set(existing.renamed)
+        harmless = harmless and all(map(names.is_guest_port, mtu_faults))
+        yield BuildSegment(segment, (*others, *mtu_faults.values()), only_harmless=harmless)
 
 
 def _has_other_peers(segment: Segment, guest: GuestWanted, observed: ObservedGuest | None) -> bool:

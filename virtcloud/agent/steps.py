@@ -69,11 +69,11 @@ class RemoveSegment:
 class BuildSegment(SegmentStep):
     """Create a cluster's tagged interface and bridge, or correct their faults.
 
-    ``only_guest_mtus``: all faults are wrong MTUs of guests' ports. When root in a container reboots the container, its
-    new port has the kernel's default MTU.
+    ``only_harmless``: all faults are renamed bridges beside the segment's bridge, or wrong MTUs of guests' ports. When
+    root in a container reboots the container, its new port has the kernel's default MTU.
     """
 
-    only_guest_mtus: bool = field(default=False, compare=False)
+    only_harmless: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         """Describe the step."""

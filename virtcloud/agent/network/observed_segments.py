@@ -37,7 +37,7 @@ def find_segments(
         untagged_uplink = names.uplink_of_alias(bridge.alias) if bridge else None
         uplink = by_index.get(tagged.parent or 0) if tagged else _find_interface(untagged_uplink, by_index.values())
         interface_faults = _find_faults(vlan, tagged or uplink, bridge, uplink, by_index.values())
-        renamed = (
+        renamed = tuple(
             f"{one.name} is a renamed bridge of the cluster" for one in find_renamed(cluster, vlan, by_index.values())
         )
         faults = (*interface_faults, *(f"{sysctl} is set" for sysctl in filters), *renamed)
@@ -51,6 +51,7 @@ def find_segments(
             {interface.name: interface.mtu for interface in (tagged, bridge, *ports) if interface is not None},
             uplink.mtu if uplink else None,
             tuple(sorted(interface.name for interface in owned if is_job_port(interface, cluster, vlan))),
+            renamed,
         )
 
 

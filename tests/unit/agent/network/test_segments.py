@@ -265,7 +265,7 @@ def test_a_renamed_bridge_beside_its_successor_is_removed(kernel: FakeKernel, ma
     segments.ensure_segment(segment)
     kernel.put(name="moved", kind="bridge", alias="virtcloud:a")
     (observed,) = segments.read()
-    assert observed.faults == ("moved is a renamed bridge of the cluster",)
+    assert observed.faults == observed.renamed == ("moved is a renamed bridge of the cluster",)
     segments.ensure_segment(segment)
     assert (kernel.names, segments.read()) == ({"eth0", "eth0.100", "br100"}, (ObservedSegment("a", 100, "eth0"),))
 
