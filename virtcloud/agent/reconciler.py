@@ -24,9 +24,9 @@ the host refuses a cluster      SBF receives a report of the refusal, and sets t
 three times in a row            for the cluster's deadline
 a guest ended by itself         the guest starts again after a pause that grows with each end; its cluster is not
                                 confirmed until the guest has run for a while; other clusters are confirmed
-a guest runs without its port   the cluster is not confirmed until its owner resets the guest, or until the
-on the host, or the gateway's   administrator corrects the gateway; other clusters are confirmed
-link to the outside is missing
+a guest lacks its port on the   the cluster is not confirmed until its owner resets the guest, or until the
+host for ten seconds, or a      administrator corrects the gateway; other clusters are confirmed
+gateway lacks the link outside
 a guest's image is fetched      all other clusters are reconciled and confirmed; SBF receives the progress of the fetch
 SBF's database was restored,    existing interfaces and guests of the network stay; the agent creates further
 and SBF has not yet checked a   interfaces and guests of the network only when a later document of SBF requests them
@@ -128,7 +128,7 @@ class HostReconciler:
         self._timing = timing
         self._last_revision: int | None = None
         self._last_wanted: HostWanted | None = None
-        self._ends, self._lasting = GuestEnds(clock, host.find_end_cause), LastingFaults()
+        self._ends, self._lasting = GuestEnds(clock, host.find_end_cause), LastingFaults(clock)
         self._failed_rounds = 0
         self._refusals: dict[str, int] = {}
         self._pending: ClusterErrors = {}
