@@ -62,9 +62,10 @@ def select_certain_steps(steps: Iterable[Step], observed: ObservedHost) -> list[
 
 
 def list_without_guests(wanted: HostWanted, pending: Container[str], held: Container[str]) -> list[str]:
-    """Return the clusters whose network other clusters on this host use, and of which only guests are missing.
+    """Return the clusters whose networks other clusters on this host can use although these clusters are not complete.
 
-    ``pending`` are the clusters that are not complete. In ``held`` clusters, parts of the network can be missing, too.
+    Of the returned clusters, only guests, their ports, or the link to the outside are missing. ``pending`` are the
+    clusters that are not complete. In ``held`` clusters, parts of the network can be missing, too.
     """
     with_members = (segment.id for segment in wanted.segments if segment.members)
     return [cluster for cluster in with_members if cluster in pending and cluster not in held]
