@@ -33,7 +33,7 @@ class LastingFaults:
     def describe(self, wanted: HostWanted, observed: ObservedHost) -> ClusterErrors:
         """Return the faults by cluster ID. Call this method once for each round, with the round's last reading.
 
-        Report a missing port only if all readings within `PORT_S` found it missing.
+        Report a missing port only after all readings have found it missing for `PORT_S`.
         """
         now, missing = self._clock(), list(_find_guests_without_port(wanted, observed))
         guests = [(segment.id, guest.name) for segment, guest in missing]
