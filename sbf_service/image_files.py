@@ -32,6 +32,8 @@ READ_BYTES: Final = 1 << 20
 NEW_S: Final = 60.0
 """SBF keeps hidden files younger than this age in seconds, because their uploads may not have locked them yet."""
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+ENDED: Final = frozenset({errno.ENOENT, errno.ESTALE})
+"""Errors of the removed hidden file of an upload. NFS reports ESTALE if another computer has removed the file."""
 
 
 def find_image_folder(limits: ImageLimits, database: str) -> Path:
@@ -122,7 +124,8 @@ class ImageFolder:
     def count_uploading(self, owner: str) -> int:
         """Return the announced bytes of all running uploads of ``owner``. Uploads of killed processes do not count.
 
-        If two uploads begin at the same moment, each counts the other.
+        If two uploads begin at the same moment, each counts the other. Raise StorageFull if a hidden file cannot be
+        read.
         """
         begin = _begin_name(owner)
         running = (path for path in self.path.glob(f"{begin}*") if _is_locked(path))
@@ -173,23 +176,39 @@ def _begin_name(owner: str) -> str:
 
 
 def _is_locked(path: Path) -> bool:
-    """Return whether an upload runs. A shared lock lets other readers of the lock pass, but no upload."""
+    """Return whether an upload runs. A shared lock lets other readers of the lock pass, but no upload.
+
+    Raise StorageFull if the file cannot be read.
+    """
     try:
-        with path.open("rb") as file:
+        with _suppress_ended(), path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except FileNotFoundError:  # the upload has ended
-        return False
+    except OSError as error:
+        raise StorageFull(
+            f"SBF cannot read {path}, the file of an upload: {error.strerror}; all replicas must have access to this "
+            "folder, and must run as the same user"
+        ) from error
     return False
 
 
 def _remove_unlocked(path: Path) -> None:
-    with suppress(FileNotFoundError, BlockingIOError), path.open("r+b") as file:  # flock(2) on NFS needs write access
+    with suppress(BlockingIOError), _suppress_ended(), path.open("r+b") as file:  # flock(2) on NFS needs write access
         if time.time() - os.fstat(file.fileno()).st_mtime < NEW_S:
             return
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _suppress_ended() -> Iterator[None]:
+    """Suppress the errors of a hidden file whose upload has ended."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in ENDED:
+            raise
 
 
 def _write_all(file: BinaryIO, data: bytes) -> None:

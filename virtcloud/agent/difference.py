@@ -75,6 +75,7 @@ def digest(segment: Segment, guest: GuestWanted) -> str:
 
 def _removals(wanted: HostWanted, observed: ObservedHost) -> Iterator[Step]:
     known = {(segment.id, guest.name) for segment, guest in _guests(wanted.segments)}
+    powered_on = {(segment.id, guest.name) for segment, guest in _guests(wanted.segments) if guest.power is None}
     clusters = {segment.cluster for segment in observed.segments} | {guest.cluster for guest in observed.guests}
     for cluster in sorted(clusters):
         guests = [
@@ -84,7 +85,8 @@ def _removals(wanted: HostWanted, observed: ObservedHost) -> Iterator[Step]:
         ]
         if guests:
             kept = tuple(sorted(guest for guest in guests if (cluster, guest) in known))
-            yield StopGuests(cluster, tuple(sorted(guests)), kept)
+            restarted = tuple(guest for guest in kept if (cluster, guest) in powered_on)
+            yield StopGuests(cluster, tuple(sorted(guests)), kept, restarted)
         for segment in observed.segments:
             if segment.cluster == cluster and not _is_wanted_segment(segment, wanted):
                 stays = not cluster or any(wanted_segment.id == cluster for wanted_segment in wanted.segments)
@@ -153,8 +155,9 @@ def _segment_changes(
     mtu_faults = _find_mtu_faults(segment, existing) if existing else {}
     others = faults + (tuple(_find_job_faults(segment, existing)) if existing else ())
     if existing is None or others or mtu_faults:
-        by_guests = bool(mtu_faults) and not others and all(map(names.is_guest_port, mtu_faults))
-        yield BuildSegment(segment, (*others, *mtu_faults.values()), only_guest_mtus=by_guests)
+        harmless = existing is not None and set(others) <= set(existing.renamed)
+        harmless = harmless and all(map(names.is_guest_port, mtu_faults))
+        yield BuildSegment(segment, (*others, *mtu_faults.values()), only_harmless=harmless)
 
 
 def _has_other_peers(segment: Segment, guest: GuestWanted, observed: ObservedGuest | None) -> bool:

@@ -45,4 +45,5 @@ def _omit_restarts(step: Step, starts: Container[tuple[str, str]]) -> Step | Non
         return step
     guests = tuple(guest for guest in step.guests if (step.cluster, guest) not in starts)
     files_stay = tuple(guest for guest in step.kept if guest in guests)
-    return StopGuests(step.cluster, guests, files_stay) if guests else None
+    restarted = tuple(guest for guest in step.restarted if guest in guests)
+    return StopGuests(step.cluster, guests, files_stay, restarted) if guests else None

@@ -22,8 +22,8 @@ def has_drifted(steps: Iterable[Step], document: WantedDocument, reported: Conta
     these clusters according to SBF, and ``reported`` contains these clusters according to the agent.
 
     Also ignore wrong MTUs of guests' ports: a container can cause them by a reboot, and drift degrades all clusters of
-    the host. Also ignore the remains of servers that do not run, and incomplete interfaces that a killed agent left:
-    these remains change no cluster.
+    the host. Also ignore the remains of servers that do not run, incomplete interfaces that a killed agent left, and
+    renamed bridges beside a cluster's bridge or of a former cluster: these remains change no cluster.
     """
     is_confirmed = rebooted or document.confirmed_revision >= document.revision
     return is_confirmed and any(
@@ -36,9 +36,9 @@ def has_drifted(steps: Iterable[Step], document: WantedDocument, reported: Conta
 def _is_harmless(step: Step) -> bool:
     match step:
         case BuildSegment():
-            return step.only_guest_mtus
+            return step.only_harmless
         case RemoveSegment():
-            return not step.cluster
+            return not (step.cluster and step.vlan)
         case StopServing():
             return step.vlan is None
         case StopSshd() | StopVpnServer():
@@ -62,9 +62,10 @@ def select_certain_steps(steps: Iterable[Step], observed: ObservedHost) -> list[
 
 
 def list_without_guests(wanted: HostWanted, pending: Container[str], held: Container[str]) -> list[str]:
-    """Return the clusters whose network other clusters on this host use, and of which only guests are missing.
+    """Return the clusters whose networks other clusters on this host can use although these clusters are not complete.
 
-    ``pending`` are the clusters that are not complete. In ``held`` clusters, parts of the network can be missing, too.
+    Of the returned clusters, only guests, their ports, or the link to the outside are missing. ``pending`` are the
+    clusters that are not complete. In ``held`` clusters, parts of the network can be missing, too.
     """
     with_members = (segment.id for segment in wanted.segments if segment.members)
     return [cluster for cluster in with_members if cluster in pending and cluster not in held]

@@ -88,7 +88,7 @@ class HostReports:
     ) -> bool:
         """Confirm the document's revision, except for the clusters in ``pending`` and ``remaining``.
 
-        ``only_guests`` contains the pending clusters that created a network of other clusters, and lack only guests.
+        ``only_guests`` contains the pending clusters whose networks other clusters can use (`list_without_guests`).
         ``remaining`` contains the clusters whose removal failed. Confirm a confirmed revision again only if the host
         had drifted, if `exceptions` changed or differ from SBF's record, or if SBF may have an outdated error report.
         If ``remaining`` is not empty and SBF does not support failed removals, return False without a confirmation:

@@ -7,7 +7,8 @@ would have to take part in the removal of its card. In a container, only the gue
 Therefore the guest needs a reset. The agent does not reset a running guest by itself, because its memory would be lost.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Final
 
 from virtcloud.agent.gateway.outside_difference import find_outside_faults
 from virtcloud.agent.host_conclusions import map_cluster_keys
@@ -16,26 +17,30 @@ from virtcloud.agent.observed_host import ObservedHost
 from virtcloud.agent.step_application import ClusterErrors
 from virtcloud.model.wanted import GuestWanted, HostWanted, Segment
 
+PORT_S: Final = 10.0
+"""Time in seconds for which a running guest may lack its port: a container that reboots has no port for a moment."""
+
 
 class LastingFaults:
     """The lasting faults at the end of each round of the reconciler."""
 
-    def __init__(self) -> None:
-        """Start without a reading."""
-        self._without_port = frozenset[tuple[str, str]]()
-        """The running guests without a port at the last reading, by network ID and name."""
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """Start without a reading. ``clock`` returns seconds."""
+        self._clock = clock
+        self._without_port = dict[tuple[str, str], float]()
+        """The time of the first reading without a port, by network ID and name of the running guest."""
 
     def describe(self, wanted: HostWanted, observed: ObservedHost) -> ClusterErrors:
         """Return the faults by cluster ID. Call this method once for each round, with the round's last reading.
 
-        Report a missing port only if the previous round found it missing too: the agent reads the guests before their
-        ports, and a container that reboots has no port for a moment.
+        Report a missing port only after all readings have found it missing for `PORT_S`.
         """
-        former, missing = self._without_port, list(_find_guests_without_port(wanted, observed))
-        self._without_port = frozenset((segment.id, guest.name) for segment, guest in missing)
+        now, missing = self._clock(), list(_find_guests_without_port(wanted, observed))
+        guests = [(segment.id, guest.name) for segment, guest in missing]
+        self._without_port = {guest: self._without_port.get(guest, now) for guest in guests}
         keys, found = map_cluster_keys(wanted), dict[str, list[str]]()
         for segment, guest in missing:
-            if (segment.id, guest.name) in former:
+            if now - self._without_port[segment.id, guest.name] >= PORT_S:
                 cluster = guest.cluster or segment.id
                 port = names.guest_port_name(segment.id, guest.name, segment.vlan)
                 found.setdefault(cluster, []).append(

@@ -22,7 +22,7 @@ class ObservedSegment:
     the bridge is missing. ``faults`` describes each difference from a correct segment, except wrong MTUs: the correct
     MTU depends on the wanted state. ``mtus`` are the MTUs of the tagged interface, the bridge and the guests' ports, by
     interface name. ``job_ports`` are the ports of relays on the bridge: the ports of jobs' relays, and the port of the
-    relay for users' sessions.
+    relay for users' sessions. ``renamed`` are those ``faults`` that describe renamed bridges of the cluster.
     """
 
     cluster: str
@@ -33,6 +33,7 @@ class ObservedSegment:
     mtus: Mapping[str, int] = field(default_factory=dict, compare=False)
     uplink_mtu: int | None = field(default=None, compare=False)
     job_ports: tuple[str, ...] = field(default=(), compare=False)
+    renamed: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ a step fails                    the steps of other clusters are applied; SBF rec
 only removals of clusters fail  the revision is confirmed, except the removal of these clusters; the removals are
                                 retried with growing pauses
 only starts of guests, or       the revision is confirmed, except the clusters of these guests, and the members of
-stops of wanted guests, fail    the networks that these clusters created; the steps are retried with growing pauses
+stops for restarts, fail        the networks that these clusters created; the steps are retried with growing pauses
 a hypervisor does not answer    segments are reconciled nevertheless: the segment of a removed cluster is removed,
                                 even if guests of this cluster are still running; no revision is confirmed until
                                 every hypervisor was read
@@ -24,9 +24,9 @@ the host refuses a cluster      SBF receives a report of the refusal, and sets t
 three times in a row            for the cluster's deadline
 a guest ended by itself         the guest starts again after a pause that grows with each end; its cluster is not
                                 confirmed until the guest has run for a while; other clusters are confirmed
-a guest runs without its port   the cluster is not confirmed until its owner resets the guest, or until the
-on the host, or the gateway's   administrator corrects the gateway; other clusters are confirmed
-link to the outside is missing
+a guest lacks its port on the   the cluster is not confirmed until its owner resets the guest, or until the
+host for ten seconds, or a      administrator corrects the gateway; other clusters are confirmed
+gateway lacks the link outside
 a guest's image is fetched      all other clusters are reconciled and confirmed; SBF receives the progress of the fetch
 SBF's database was restored,    existing interfaces and guests of the network stay; the agent creates further
 and SBF has not yet checked a   interfaces and guests of the network only when a later document of SBF requests them
@@ -128,7 +128,7 @@ class HostReconciler:
         self._timing = timing
         self._last_revision: int | None = None
         self._last_wanted: HostWanted | None = None
-        self._ends, self._lasting = GuestEnds(clock, host.find_end_cause), LastingFaults()
+        self._ends, self._lasting = GuestEnds(clock, host.find_end_cause), LastingFaults(clock)
         self._failed_rounds = 0
         self._refusals: dict[str, int] = {}
         self._pending: ClusterErrors = {}
@@ -232,7 +232,7 @@ class HostReconciler:
     def _reconcile(self, document: WantedDocument) -> tuple[ClusterErrors, bool]:
         """Read the host, and apply the difference.
 
-        Return the errors, except those of starts and stops of wanted guests (``_unstarted``), and whether the host had
+        Return the errors, except those of starts and restarts of guests (``_unstarted``), and whether the host had
         drifted before the difference was applied.
         """
         self._pending, self._held, self._fetches, self._unstarted, drifted = {}, {}, {}, {}, False

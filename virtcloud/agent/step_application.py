@@ -5,7 +5,7 @@ After an error of a step, the later steps of the same cluster are skipped, with 
 * A segment is removed even if its guests could not be stopped. These guests then have no network.
 * The filters are set nevertheless, because the cluster's running guests need them.
 * If the start of one guest fails, the cluster's other guests are started nevertheless.
-* If a wanted guest cannot be stopped, for example for a reset, only starts of the cluster's guests are skipped.
+* If a guest cannot be stopped for a restart, only starts of the cluster's guests are skipped.
 * Steps that concern no single cluster do not depend on each other.
 
 A guest is also not started if the step that builds the guest's segment, or the step that sets the segment's filters,
@@ -108,7 +108,7 @@ class StepOutcomes:
     ``errors`` are the errors of failed steps. ``pending`` are the reasons of steps that could not be applied yet.
     ``held`` are the reasons of steps that wait until SBF requests them in a later document. ``refused`` are the IDs of
     clusters with a step that the host refused. ``unstarted`` are the IDs of wanted clusters of which only starts and
-    stops of wanted guests failed. A wanted guest is stopped because of a reset, another spec, or its owner's request.
+    restarts of guests failed. A guest is restarted because of a reset or another spec.
     """
 
     errors: ClusterErrors = field(default_factory=dict)
@@ -132,7 +132,7 @@ class StepOutcomes:
                 failed.setdefault((step.cluster, str(error)), []).append(str(step))
                 if isinstance(error, Refused | Unsafe):
                     self.refused.add(step.cluster)
-                if _is_of_wanted_guests(step):
+                if _serves_a_start(step):
                     self.unstarted.add(step.cluster)
         for cluster, reasons in pending.items():
             self.pending[cluster] = _join_reasons(reasons)
@@ -178,7 +178,7 @@ class StepApplication:
             outcomes.record(applied)
             done = [step for step, error in applied if error is None]
             unbuilt |= {step.cluster for step in batch if isinstance(step, _Network) and step not in done}
-            others = {step.cluster for step in batch if not _is_of_wanted_guests(step) and step not in done}
+            others = {step.cluster for step in batch if not _serves_a_start(step) and step not in done}
             outcomes.unstarted.intersection_update(keys.keys() - others)
         return outcomes
 
@@ -231,13 +231,13 @@ def list_batches(steps: Iterable[Step]) -> Iterator[list[Step]]:
 _Network = BuildSegment | FilterGuests
 
 
-def _is_of_wanted_guests(step: Step) -> bool:
-    """Return whether a step starts a guest, or stops only wanted guests.
+def _serves_a_start(step: Step) -> bool:
+    """Return whether a step starts a guest, or stops guests only to start them again.
 
     A guest that is not wanted may belong to a cluster that leaves the network. This cluster must not count as removed
-    while its guest runs.
+    while its guest runs. A guest with the power "off" must not count as stopped while the guest runs.
     """
-    return isinstance(step, StartGuest) or (isinstance(step, StopGuests) and set(step.guests) <= set(step.kept))
+    return isinstance(step, StartGuest) or (isinstance(step, StopGuests) and set(step.guests) <= set(step.restarted))
 
 
 def _join_reasons(reasons: Iterable[str]) -> str:

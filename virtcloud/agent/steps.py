@@ -31,12 +31,14 @@ class StepPending(VirtcloudError):
 class StopGuests:
     """Stop guests of a cluster at the same time, and remove their domains.
 
-    The files of the guests in ``kept`` stay, because these guests will be started again.
+    The files of the guests in ``kept`` stay, because these guests are still wanted. Of these guests, those in
+    ``restarted`` will be started again. The others have the power "off".
     """
 
     cluster: str
     guests: tuple[str, ...]
     kept: tuple[str, ...] = ()
+    restarted: tuple[str, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
         """Describe the step."""
@@ -49,7 +51,7 @@ class RemoveSegment:
 
     If ``cluster`` is "", remove the interfaces without an alias that a killed agent left.
     If ``files_stay``, the guests' files stay, because the cluster is wanted with another VLAN ID or port.
-    If ``vlan`` is 0, remove the cluster's bridge that another program renamed, and whose VLAN ID is unknown.
+    If ``vlan`` is 0, remove only the cluster's bridge that another program renamed, and whose VLAN ID is unknown.
     """
 
     cluster: str
@@ -67,11 +69,11 @@ class RemoveSegment:
 class BuildSegment(SegmentStep):
     """Create a cluster's tagged interface and bridge, or correct their faults.
 
-    ``only_guest_mtus``: all faults are wrong MTUs of guests' ports. When root in a container reboots the container, its
-    new port has the kernel's default MTU.
+    ``only_harmless``: all faults are renamed bridges beside the segment's bridge, or wrong MTUs of guests' ports. When
+    root in a container reboots the container, its new port has the kernel's default MTU.
     """
 
-    only_guest_mtus: bool = field(default=False, compare=False)
+    only_harmless: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         """Describe the step."""

@@ -10,7 +10,8 @@ from fake_machine import FakeElementApi, FakeManagedHost
 
 from virtcloud.agent.gateway.outside_difference import ObservedOutside, find_outside_faults
 from virtcloud.agent.network import names
-from virtcloud.agent.reconciler import HostReconciler
+from virtcloud.agent.reconciler import HostReconciler, ReconcileTiming
+from virtcloud.agent.supervision import StopSignal
 from virtcloud.model.wanted import Segment
 
 Make = Callable[..., Segment]
@@ -27,6 +28,26 @@ def show_interfaces(host: FakeManagedHost, *interfaces: str) -> None:
     host.observed = replace(host.observed, segments=(replace(segment, mtus=dict.fromkeys(interfaces, 1500)),))
 
 
+class Clock:
+    """A clock that the tests advance."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def reconciler(service: FakeElementApi, host: FakeManagedHost, stop: StopSignal, clock: Clock) -> HostReconciler:
+    return HostReconciler("h1", service, host, stop, ReconcileTiming(), clock=clock)
+
+
 @pytest.fixture
 def running(reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make) -> None:
     """Start the guest ``g1`` of the cluster ``a``, and confirm the cluster."""
@@ -38,10 +59,12 @@ def running(reconciler: HostReconciler, service: FakeElementApi, host: FakeManag
 
 @pytest.mark.usefixtures("running")
 def test_a_guest_without_its_port_is_reported_while_it_lasts(
-    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, clock: Clock
 ) -> None:
     show_interfaces(host, "eth0.100", "br100")
-    for _ in range(3):
+    reconciler.reconcile_once()
+    for _ in range(2):
+        clock.now += 10
         reconciler.reconcile_once()
     assert service.incomplete == [{}, {"a": WITHOUT_PORT}]
     show_interfaces(host, "eth0.100", "br100", PORT)
@@ -51,19 +74,21 @@ def test_a_guest_without_its_port_is_reported_while_it_lasts(
 
 @pytest.mark.usefixtures("running")
 def test_a_container_without_a_port_for_a_moment_is_no_fault(
-    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, clock: Clock
 ) -> None:
-    """A container that reboots gets a new port."""
+    """A container that reboots gets a new port. After a failed step, the next reading follows after half a second."""
     for _ in range(2):
         show_interfaces(host, "eth0.100", "br100")
-        reconciler.reconcile_once()
+        for _ in range(4):
+            reconciler.reconcile_once()
+            clock.now += 3
         show_interfaces(host, "eth0.100", "br100", PORT)
         reconciler.reconcile_once()
     assert service.incomplete == [{}]
 
 
 def test_a_guest_without_its_port_leaves_other_clusters_complete(
-    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make, clock: Clock
 ) -> None:
     network = make_segment("a", 100, ("g1", "g2"))
     of_member = network.guests[1].model_copy(update={"cluster": "m1"})
@@ -75,6 +100,7 @@ def test_a_guest_without_its_port_leaves_other_clusters_complete(
     host.observed = replace(host.observed, segments=(replace(first, mtus=interfaces), second))
     for _ in range(2):
         reconciler.reconcile_once()
+        clock.now += 10
     assert [incomplete.keys() for incomplete in service.incomplete] == [set(), {"m1"}]
     assert "virtcloud guest reset key-m1 g2" in service.incomplete[1]["m1"]
 

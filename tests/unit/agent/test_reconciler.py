@@ -12,7 +12,7 @@ from virtcloud.agent.gateway.vpn_difference import ObservedVpn, ObservedVpnServe
 from virtcloud.agent.host_services.server_difference import ObservedServer
 from virtcloud.agent.network import names
 from virtcloud.agent.network.observed_filters import ObservedFilters
-from virtcloud.agent.observed_host import ObservedHost
+from virtcloud.agent.observed_host import ObservedHost, ObservedSegment
 from virtcloud.agent.reconciler import HostReconciler, ReconcileTiming
 from virtcloud.agent.steps import Step
 from virtcloud.agent.supervision import StopSignal
@@ -230,9 +230,11 @@ def test_a_wrong_mtu_of_a_bridge_is_drift(
         (ObservedHost(vpn=ObservedVpn(servers=(ObservedVpnServer(VpnProtocol.UDP),))), True),
         (ObservedHost(sshd=ObservedSshd(has_remains=True)), False),
         (ObservedHost(sshd=ObservedSshd(config="digest")), True),
+        (ObservedHost((ObservedSegment("a", 0, None, ("a renamed bridge of the cluster",)),)), False),
+        (ObservedHost((ObservedSegment("a", 100, "eth0"),)), True),
     ],
 )
-def test_the_remains_of_servers_are_no_drift(
+def test_remains_are_no_drift(
     reconciler: HostReconciler,
     service: FakeElementApi,
     host: FakeManagedHost,
@@ -247,6 +249,24 @@ def test_the_remains_of_servers_are_no_drift(
     reconciler.reconcile_once()
     assert [type(step) for step in host.steps] != []
     assert (("drifted", 1) in service.reports) is is_drift
+
+
+@pytest.mark.parametrize("others", [(), ("br100 is down",)])
+def test_a_renamed_bridge_beside_its_successor_is_no_drift(
+    reconciler: HostReconciler,
+    service: FakeElementApi,
+    host: FakeManagedHost,
+    make_segment: Make,
+    others: tuple[str, ...],
+) -> None:
+    """Agents of earlier versions left such bridges. Drift would degrade all clusters of an upgraded host."""
+    service.want(make_segment("a", 100))
+    reconciler.reconcile_once()
+    (segment,), renamed = host.observed.segments, ("moved is a renamed bridge of the cluster",)
+    host.observed = replace(host.observed, segments=(replace(segment, faults=(*others, *renamed), renamed=renamed),))
+    reconciler.reconcile_once()
+    assert str(host.steps[-1]) == f"build VLAN 100 on eth0 ({', '.join((*others, *renamed))})"
+    assert (("drifted", 1) in service.reports) is bool(others)
 
 
 def test_a_restarted_empty_host_reports_drift(

@@ -217,6 +217,21 @@ def test_a_wanted_guest_that_cannot_stop_beside_a_failed_removal_is_not_confirme
     assert "could not remove VLAN 100" in service.messages[-1]
 
 
+@pytest.mark.parametrize("owner", [None, "m1"])
+def test_a_guest_to_switch_off_that_cannot_stop_is_not_confirmed(
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make, owner: str | None
+) -> None:
+    """SBF would show the running guest as confirmed off, because a stopped guest needs no complete cluster."""
+    network = make_segment("a", 100, ("g1",)).model_copy(update={"members": {"m1": "key-m1"}})
+    guest = network.guests[0].model_copy(update={"cluster": owner})
+    service.want(network.model_copy(update={"guests": (guest,)}))
+    reconciler.reconcile_once()
+    service.want(network.model_copy(update={"guests": (guest.model_copy(update={"power": "off"}),)}))
+    host.refuses_stops = True
+    reconciler.reconcile_once()
+    assert service.reports == [("confirmed", 1), ("error", 2)]
+
+
 def test_a_network_is_corrected_although_a_wanted_guest_cannot_stop(
     reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, reset: Segment
 ) -> None:

@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -54,3 +55,35 @@ def test_a_folder_on_nfs_is_cleaned_of_killed_uploads(tmp_path: Path, monkeypatc
     os.utime(left, (0, 0))
     ImageFolder(tmp_path).remove_unknown(frozenset())
     assert not left.exists()
+
+
+@pytest.fixture
+def hidden(tmp_path: Path) -> Iterator[Path]:
+    """The hidden file of an upload of alice."""
+    with ImageFolder(tmp_path).open_upload(4, "alice"):
+        (path,) = tmp_path.iterdir()
+        yield path
+
+
+def test_an_upload_that_another_replica_ends_during_the_count_does_not_count(
+    hidden: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NFS reports ESTALE for the lock of a file that another computer has removed."""
+
+    def lock(*_: object) -> None:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    os.utime(hidden, (0, 0))
+    monkeypatch.setattr(fcntl, "flock", lock)
+    folder = ImageFolder(hidden.parent)
+    folder.remove_unknown(frozenset())
+    assert folder.count_uploading("alice") == 0
+
+
+def test_an_unreadable_upload_is_named_with_the_remedy(hidden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def open_file(*_: object) -> BinaryIO:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "open", open_file)
+    with pytest.raises(StorageFull, match=f"cannot read {hidden}.*: Permission denied; all replicas must"):
+        ImageFolder(hidden.parent).count_uploading("alice")

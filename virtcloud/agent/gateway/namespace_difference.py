@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from ipaddress import ip_interface
 from typing import Any
 
+from virtcloud.agent.gateway.connected_routes import list_connected
 from virtcloud.agent.gateway.namespace_config import DEVICE, PORT, NamespaceConfig, make_namespace_config
-from virtcloud.agent.gateway.namespace_program import list_connected
 from virtcloud.agent.gateway.outside_links import has_link
 from virtcloud.agent.network import names
 from virtcloud.agent.network.interfaces import KernelInterface

@@ -25,6 +25,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from virtcloud.agent.gateway.connected_routes import list_connected
 from virtcloud.agent.gateway.connection_table import Translation, remove_ended_connections
 from virtcloud.agent.host_services.server_isolation import CLONE_NEWNET, call
 from virtcloud.agent.network.owned_tables import OwnedSet, OwnedTable
@@ -153,16 +154,6 @@ def _address_commands(
         yield f"link set dev {device} down"
     yield from (f"address replace {address} dev {device}{_find_option(address)}" for address in addresses)
     yield f"link set dev {device} up"
-
-
-def list_connected(device: str, addresses: Iterable[str]) -> Iterator[str]:
-    """Yield the routes to an interface's networks, such as "10.0.0.0/24 dev eth0", which the kernel creates. Pure.
-
-    The kernel creates no such route for the address of a single host.
-    """
-    for address in map(ipaddress.ip_interface, addresses):
-        if address.network.prefixlen < address.max_prefixlen:
-            yield f"{address.network} dev {device}"
 
 
 def _find_option(address: Any) -> str:  # noqa: ANN401 - an interface's address of either version

@@ -37,7 +37,7 @@ def find_segments(
         untagged_uplink = names.uplink_of_alias(bridge.alias) if bridge else None
         uplink = by_index.get(tagged.parent or 0) if tagged else _find_interface(untagged_uplink, by_index.values())
         interface_faults = _find_faults(vlan, tagged or uplink, bridge, uplink, by_index.values())
-        renamed = (
+        renamed = tuple(
             f"{one.name} is a renamed bridge of the cluster" for one in find_renamed(cluster, vlan, by_index.values())
         )
         faults = (*interface_faults, *(f"{sysctl} is set" for sysctl in filters), *renamed)
@@ -51,14 +51,16 @@ def find_segments(
             {interface.name: interface.mtu for interface in (tagged, bridge, *ports) if interface is not None},
             uplink.mtu if uplink else None,
             tuple(sorted(interface.name for interface in owned if is_job_port(interface, cluster, vlan))),
+            renamed,
         )
 
 
 def _find_remains(interfaces: Iterable[KernelInterface], known: Container[str]) -> Iterator[ObservedSegment]:
     """Yield the segments of renamed bridges of clusters that are not in ``known``, and of incomplete interfaces."""
     listed = list(interfaces)
-    renamed = {names.cluster_of_alias(interface.alias) or "" for interface in listed if is_renamed(interface)}
-    for cluster in sorted(cluster for cluster in renamed if cluster not in known):
+    renamed = (interface for interface in listed if is_renamed(interface) and not find_foreign_ports(interface, listed))
+    clusters = {names.cluster_of_alias(interface.alias) or "" for interface in renamed}
+    for cluster in sorted(cluster for cluster in clusters if cluster not in known):
         yield ObservedSegment(cluster, 0, None, ("a renamed bridge of the cluster",))
     for vlan in sorted({vlan_of_incomplete(interface) or 0 for interface in listed} - {0}):
         yield ObservedSegment("", vlan, None, ("a killed agent left an interface without an alias",))
@@ -76,10 +78,23 @@ def is_renamed(interface: KernelInterface) -> bool:
 
 
 def find_renamed(cluster: str, vlan: int, interfaces: Iterable[KernelInterface]) -> list[KernelInterface]:
-    """Return the cluster's renamed bridges, except bridges with a port of the cluster in another VLAN."""
+    """Return the cluster's renamed bridges, except bridges with a port of the cluster in another VLAN.
+
+    Also omit bridges with a foreign port: another program uses these bridges, so they stay.
+    """
     listed = list(interfaces)
     elsewhere = {one.master for one in find_owned_by(cluster, listed) if _vlan_ids(one) - {vlan}}
-    return [one for one in find_owned_by(cluster, listed) if is_renamed(one) and one.index not in elsewhere]
+    renamed = (one for one in find_owned_by(cluster, listed) if is_renamed(one) and one.index not in elsewhere)
+    return [one for one in renamed if not find_foreign_ports(one, listed)]
+
+
+def find_foreign_ports(bridge: KernelInterface, interfaces: Iterable[KernelInterface]) -> list[KernelInterface]:
+    """Return the ports of a cluster's bridge that belong neither to the cluster nor to a guest."""
+    cluster, uplink = names.cluster_of_alias(bridge.alias), names.uplink_of_alias(bridge.alias)
+    ports = (interface for interface in interfaces if interface.master == bridge.index and interface.name != uplink)
+    return [
+        port for port in ports if names.cluster_of_alias(port.alias) != cluster and not names.is_guest_port(port.name)
+    ]
 
 
 def find_owned_by(cluster: str, interfaces: Iterable[KernelInterface]) -> list[KernelInterface]:

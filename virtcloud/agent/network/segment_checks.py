@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from virtcloud.agent.network import names
 from virtcloud.agent.network.interfaces import KernelInterface
+from virtcloud.agent.network.observed_segments import find_foreign_ports
 from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.wanted import Segment
 
@@ -92,12 +93,10 @@ def _format_foreign(segment: Segment, interface: KernelInterface) -> str:
     )
 
 
-def check_ports(cluster: str, bridge: KernelInterface, interfaces: Iterable[KernelInterface]) -> None:
-    """Raise Unsafe if the cluster's bridge has a foreign port."""
-    for interface in interfaces:
-        owned = names.cluster_of_alias(interface.alias) == cluster or names.is_guest_port(interface.name)
-        if interface.master == bridge.index and not owned and interface.name != names.uplink_of_alias(bridge.alias):
-            raise Unsafe(
-                f"bridge {bridge.name} left unchanged, because its port {interface.name} was not created by virtcloud; "
-                f"detach the port: ip link set {interface.name} nomaster"
-            )
+def check_ports(bridge: KernelInterface, interfaces: Iterable[KernelInterface]) -> None:
+    """Raise Unsafe if a cluster's bridge has a foreign port."""
+    for port in find_foreign_ports(bridge, interfaces):
+        raise Unsafe(
+            f"bridge {bridge.name} left unchanged, because its port {port.name} was not created by virtcloud; "
+            f"detach the port: ip link set {port.name} nomaster"
+        )

@@ -65,8 +65,7 @@ class SegmentInterfaces:
         ``interfaces`` is None, read the interfaces, which is slow on a host with many segments.
 
         Raise Unsafe if an interface of another cluster, or a foreign interface, conflicts with the segment. Also raise
-        Unsafe if the uplink of an untagged segment has an address of the host, or a bridge that another program renamed
-        has a foreign port. Unless the settings permit filtered
+        Unsafe if the uplink of an untagged segment has an address of the host. Unless the settings permit filtered
         bridges, raise Unsafe if the host's packet filter receives the frames of all bridges. Raise Refused if the
         uplink is missing or down, or if the kernel refuses a change.
         """
@@ -92,7 +91,6 @@ class SegmentInterfaces:
             self._kernel.isolate(port_index)
         self._kernel.change(bridge_index, up=True)
         for renamed in find_renamed(segment.id, segment.vlan, existing.values()):
-            check_ports(segment.id, renamed, existing.values())
             self._kernel.delete(renamed.index)
 
     def ensure_guest_mtus(self, segment: Segment, guests: Iterable[GuestWanted]) -> None:
@@ -129,7 +127,8 @@ class SegmentInterfaces:
         """Remove the cluster's interfaces in this VLAN. Absent interfaces are success.
 
         Also delete interfaces of this VLAN that a killed agent left, and bridges of the cluster that another program
-        renamed. If ``cluster`` is "", delete only the former.
+        renamed, except renamed bridges with a foreign port. If ``cluster`` is "", delete only the former. If ``vlan``
+        is 0, the ports of guests stay: if the cluster is wanted, its next bridge gets these ports.
 
         Raise Unsafe if the bridge has a foreign port.
         """
@@ -139,11 +138,13 @@ class SegmentInterfaces:
         renamed = find_renamed(cluster, vlan, interfaces)
         owned = [*find_owned(cluster, vlan, interfaces), *renamed]
         for bridge in (interface for interface in owned if interface.kind == "bridge"):
-            check_ports(cluster, bridge, interfaces)
+            check_ports(bridge, interfaces)
             self._restore_unrecorded(bridge, interfaces)
         masters = {interface.index for interface in owned}
         leftover = [
-            interface for interface in interfaces if names.is_guest_port(interface.name) and interface.master in masters
+            interface
+            for interface in interfaces
+            if vlan and names.is_guest_port(interface.name) and interface.master in masters
         ]
         for interface in (*sorted(owned, key=lambda interface: interface.kind != "vlan"), *leftover):
             self._kernel.delete(interface.index)

@@ -265,7 +265,7 @@ def test_a_renamed_bridge_beside_its_successor_is_removed(kernel: FakeKernel, ma
     segments.ensure_segment(segment)
     kernel.put(name="moved", kind="bridge", alias="virtcloud:a")
     (observed,) = segments.read()
-    assert observed.faults == ("moved is a renamed bridge of the cluster",)
+    assert observed.faults == observed.renamed == ("moved is a renamed bridge of the cluster",)
     segments.ensure_segment(segment)
     assert (kernel.names, segments.read()) == ({"eth0", "eth0.100", "br100"}, (ObservedSegment("a", 100, "eth0"),))
 
@@ -295,9 +295,25 @@ def test_a_renamed_bridge_with_a_foreign_port_stays(kernel: FakeKernel, make_seg
     segment, segments = make_segment("a", 100), SegmentInterfaces(kernel, FakeUplinkRecords())
     segments.ensure_segment(segment)
     kernel.put(name="eth1", master=kernel.put(name="moved", kind="bridge", alias="virtcloud:a"))
-    with pytest.raises(Unsafe, match="bridge moved left unchanged, because its port eth1 was not created by virtcloud"):
-        segments.ensure_segment(segment)
-    assert "moved" in kernel.names
+    assert segments.read() == (ObservedSegment("a", 100, "eth0"),)
+    segments.ensure_segment(segment)
+    segments.ensure_no_segment("a", 100)
+    assert (kernel.names, segments.read()) == ({"eth0", "eth1", "moved"}, ())
+
+
+def test_guests_keep_their_ports_if_only_a_renamed_bridge_is_left(kernel: FakeKernel, make_segment: Make) -> None:
+    """Another program renamed the bridge and deleted the tagged interface: the segment's VLAN ID is unknown."""
+    segment, segments = make_segment("a", 100, ("g1",)), SegmentInterfaces(kernel, FakeUplinkRecords())
+    segments.ensure_segment(segment)
+    renamed = kernel.interface("br100").index
+    port = kernel.put(name=names.guest_port_name("a", "g1", 100), master=renamed)
+    kernel.change(renamed, name="moved")
+    kernel.delete(kernel.interface("eth0.100").index)
+    removal = compute_difference(HostWanted(segments=(segment,)), ObservedHost(segments.read()))[0]
+    assert removal == RemoveSegment("a", 0, files_stay=True)
+    segments.ensure_no_segment("a", 0)
+    segments.ensure_segment(segment)
+    assert ("moved" in kernel.names, kernel.by_index[port].master) == (False, kernel.interface("br100").index)
 
 
 def test_interfaces_without_ownership_alias_are_not_read(kernel: FakeKernel) -> None:
