@@ -186,10 +186,12 @@ def _is_locked(path: Path) -> bool:
     except BlockingIOError:
         return True
     except OSError as error:
-        raise StorageFull(
-            f"SBF cannot read {path}, the file of an upload: {error.strerror}; all replicas must have access to this "
-            "folder, and must run as the same user"
-        ) from error
+        remedy = (
+            "all replicas must have access to this folder, and must run as the same user"
+            if isinstance(error, PermissionError)
+            else "check the file system of this folder, its locks (flock), and the limit of open files"
+        )
+        raise StorageFull(f"SBF cannot read {path}, the file of an upload: {error.strerror}; {remedy}") from error
     return False
 
 

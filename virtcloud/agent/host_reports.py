@@ -36,7 +36,8 @@ class ElementApi(Protocol):
 
         ``incomplete`` has the reason why a cluster is not set up completely yet, by cluster ID. ``remaining`` has the
         reason why a cluster could not be removed, by cluster ID. ``only_guests`` has the IDs of the clusters in
-        ``incomplete`` whose networks are complete. Raise BadInput if SBF does not support one of these arguments.
+        ``incomplete`` whose networks other clusters can use. Raise BadInput if SBF does not support one of these
+        arguments.
         """
 
     def report_error(

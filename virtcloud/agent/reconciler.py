@@ -15,8 +15,9 @@ a step fails                    the steps of other clusters are applied; SBF rec
                                 changes or a job waits for its cluster
 only removals of clusters fail  the revision is confirmed, except the removal of these clusters; the removals are
                                 retried with growing pauses
-only starts of guests, or       the revision is confirmed, except the clusters of these guests, and the members of
-stops for restarts, fail        the networks that these clusters created; the steps are retried with growing pauses
+only starts of guests, or       the revision is confirmed, except the clusters of these guests; members of the
+stops for restarts, fail        networks that these clusters created are confirmed, unless SBF is of a former
+                                version; the steps are retried with growing pauses
 a hypervisor does not answer    segments are reconciled nevertheless: the segment of a removed cluster is removed,
                                 even if guests of this cluster are still running; no revision is confirmed until
                                 every hypervisor was read

@@ -2,7 +2,8 @@
 
 After an error of a step, the later steps of the same cluster are skipped, with these exceptions:
 
-* A segment is removed even if its guests could not be stopped. These guests then have no network.
+* A segment is removed even if its guests could not be stopped. These guests then have no network,
+  except through a renamed bridge that stays, or the cluster's next bridge.
 * The filters are set nevertheless, because the cluster's running guests need them.
 * If the start of one guest fails, the cluster's other guests are started nevertheless.
 * If a guest cannot be stopped for a restart, only starts of the cluster's guests are skipped.

@@ -87,7 +87,7 @@ class AgentCalls(SbfCalls):
         The clusters in ``incomplete`` and ``remaining`` are exceptions: the element does not have their wanted state.
         ``incomplete`` maps the id of each incomplete cluster to the reason why it is not set up completely.
         ``remaining`` contains each cluster that the element could not remove, and maps the cluster's id to the error.
-        ``only_guests`` are the clusters in ``incomplete`` whose networks are complete: only guests are missing.
+        ``only_guests`` are the clusters in ``incomplete`` whose networks other clusters on the element can use.
         An earlier SBF refuses a call with one of these arguments; then this method raises BadInput.
         """
         # Keys of empty arguments are omitted, so that an earlier SBF accepts the call.

@@ -176,7 +176,7 @@ class ServiceStopping(ServiceBusy):
 
 
 class StorageFull(VirtcloudError):
-    """SBF cannot store an image, because its disk is full or its folder is not writable. Nothing was stored."""
+    """SBF cannot store an image: its disk is full, or its folder cannot be written or read. Nothing was stored."""
 
     slug = "storage-full"
 

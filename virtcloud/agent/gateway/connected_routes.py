@@ -1,7 +1,8 @@
 """The routes that the kernel creates for the addresses of an interface. Pure.
 
-`namespace_program` uses this module too, so the module imports only the standard library. The agent imports this
-module instead of `namespace_program`, because that program loads the C library.
+`namespace_program` uses this module too, so the module imports only the standard library. `namespace_difference`, which
+the agent of every host imports, needs this function without `namespace_program`, because that program loads the C
+library.
 """
 
 import ipaddress
