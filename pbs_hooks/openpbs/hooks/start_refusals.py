@@ -44,7 +44,7 @@ def decide_refusal(answer: SbfAnswer, context: RefusalContext, retry_after: int)
 
 
 def is_attempt_over(answer: SbfAnswer) -> bool:
-    """Return whether this attempt can no longer have a cluster. If so, the job needs its next attempt number.
+    """Return whether this attempt can no longer have a cluster. In this case, the job needs a new attempt number.
 
     The attempt number depends on the job's run number, which PBS increments when it sends the job to a host. If another
     hook rejects the job before PBS sends it, or if files cannot be staged, the job's next start has the same attempt
