@@ -58,7 +58,7 @@ def parse_name(text: str, option: str) -> Name:
 
 
 class Amount(click.IntRange):
-    """A whole number of ``unit`` on the command line, such as 1024 MiB. The value contains no unit."""
+    """A whole number on the command line, without its unit: 1024 means 1024 MiB if ``unit`` is MiB."""
 
     def __init__(self, unit: str, minimum: int) -> None:
         """Create the type of amounts from ``minimum``."""

@@ -108,7 +108,10 @@ class AsyncStream:
     close = _asynchronous(SessionStream.close)
 
     async def receive(self) -> bytes:
-        """Return the next bytes; see :meth:`SessionStream.receive`. If a call is cancelled, its bytes remain unread."""
+        """Return the next bytes; see :meth:`SessionStream.receive`.
+
+        If a call is cancelled, the next call returns the bytes that the cancelled call receives.
+        """
         return await self._reception.run()
 
 

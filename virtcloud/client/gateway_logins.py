@@ -40,7 +40,7 @@ RENEWAL_S: Final = 60.0
 RENEWAL_PAUSE_S: Final = 10.0
 """Shortest time in seconds between two requests for a certificate."""
 CONNECT_S: Final = 10
-"""Seconds for which ssh waits for a gateway, before the proxy command tries the next gateway."""
+"""Seconds for which ssh waits for a gateway. After this time, the proxy command tries the next gateway."""
 PROBE_S: Final = 2.0
 """Seconds for which :func:`is_reachable` waits for the connection."""
 BANNER_S: Final = 4.0

@@ -50,7 +50,8 @@ class SshOptions:
     identity: str | Path | None = None
     options: tuple[str, ...] = ()
     through: Literal["sbf", "gateway"] | None = None
-    """The way to the guests. None: through a gateway of the cluster if one is reachable, otherwise through SBF."""
+    """How ssh reaches the guests. None: through a gateway of the cluster if a gateway is reachable, otherwise through
+    SBF."""
 
 
 DEFAULT_OPTIONS = SshOptions()

@@ -22,9 +22,10 @@ class RefusalContext(NamedTuple):
 class StartRefusal(NamedTuple):
     """The refusal to start a job now.
 
-    ``wait`` is the number of seconds until the next try; 0 is the next scheduling cycle. ``hold`` names who must
-    release the job: ``u`` is the user, who must first change the job; ``s`` is an administrator; None: the job is not
-    held. ``alert`` is true if administrators should see the message.
+    - ``wait``: the number of seconds until the next try. 0: the next try is in the next scheduling cycle.
+    - ``hold``: who must release the job. ``u``: the user, who must first change the job. ``s``: an administrator. None:
+      the job is not held.
+    - ``alert``: true if administrators should see the message.
     """
 
     message: str
