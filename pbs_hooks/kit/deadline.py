@@ -50,9 +50,11 @@ def run_in_child(work: Callable[[], Any], deadline: Deadline) -> Any:
     """Call ``work`` in a child process, and return the result of ``work``. Kill the child at the deadline.
 
     The child first closes its copies of this process's open files, except standard input, output and error. The child
-    sends the result as JSON. If ``work`` raises an exception, raise ChildError with the message of this exception.
-    Also raise ChildError if no process starts, the deadline passes, or the result is incomplete or longer than
-    ``MAX_RESULT_BYTES``.
+    sends the result as JSON. Raise ChildError in these cases:
+
+    - ``work`` raises an exception. The ChildError has the message of this exception.
+    - No process starts, or the deadline passes.
+    - The result is incomplete, or longer than ``MAX_RESULT_BYTES``.
     """
     pipe = ()  # type: Any
     try:

@@ -23,8 +23,11 @@ def run_as_user(name: str, work: Callable[[], Any], seconds: float) -> Any:
 
     The child sends the result as JSON.
 
-    Raises ChildError if the user is unknown or root, this process cannot become the user, ``work`` raises an error, or
-    there is no result within ``seconds``.
+    Raises ChildError in these cases:
+
+    - The user is unknown or root.
+    - This process cannot become the user.
+    - ``work`` raises an error, or returns no result within ``seconds``.
     """
     return run_in_child(lambda: _run_with_rights(name, work), Deadline(seconds))
 

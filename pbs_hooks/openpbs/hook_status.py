@@ -30,7 +30,7 @@ def find_hosts_without_copy(tracking: str, hook: str) -> list[str]:
     """Return the hosts to which the server has not yet sent the newest version of a hook.
 
     ``tracking`` is the server's list of transfers, in lines ``host:port hook action number``. Action 0 is a completed
-    transfer. The last line of a host counts.
+    transfer. If a host has several lines, the last line counts.
     """
     last = {
         description[0].rpartition(":")[0]: description[2]

@@ -77,8 +77,8 @@ HOOK_ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
 }
 """PBS applies ``fail_action`` when a hook crashes or exceeds its alarm, not when the hook rejects a job. Without the
 MoM hook's ``fail_action``, every job would fail on a host where the MoM hook crashes. With the MoM hook's
-``fail_action``, PBS starts no jobs on such a host until the MoM restarts. For ``clear_vnodes_upon_recovery``, the MoM
-hook has the event ``exechost_startup``, in which the hook only loads its modules.
+``fail_action``, PBS starts no jobs on such a host until the MoM restarts. The value ``clear_vnodes_upon_recovery``
+needs a hook that also has the event ``exechost_startup``. In this event, the MoM hook only loads its modules.
 """
 
 

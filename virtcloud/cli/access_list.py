@@ -122,8 +122,8 @@ def sessions(context: click.Context, /, key: str, *, kind: str | None, as_json: 
 def _read_if_known(read: Callable[[], list[T]], kind: str | None) -> list[T]:
     """Call ``read``, and return the result.
 
-    If SBF lacks the API call of ``read``, raise NoSuchCall if the user has named a ``kind``, and return an empty list
-    if ``kind`` is None.
+    If SBF is too old for the API call of ``read``, return an empty list if ``kind`` is None. If the user has named a
+    ``kind``, raise NoSuchCall instead.
     """
     try:
         return read()

@@ -118,8 +118,8 @@ class GuestCopy:
 
         Return the failures, or None if the copy succeeded on all guests.
 
-        Raise BadInput unless all sources are on this machine and the target is in guests, or all sources are in guests
-        and the target is on this machine. Also raise BadInput if a path names a guest although the user has set
+        Either all sources must be on this machine and the target in guests, or all sources in guests and the target on
+        this machine. Raise BadInput for any other copy, and if a path names a guest although the user has set
         ``--guest``.
         """
         try:

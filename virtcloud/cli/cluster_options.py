@@ -209,7 +209,7 @@ def _require_image(options: ClusterOptions) -> str:
 def build_guests(
     hosts: Sequence[str], per_host: int, image: str, network: str | None, prefix: str = "g"
 ) -> tuple[Guest, ...]:
-    """Return ``per_host`` guests for each host, named ``prefix`` and a number from 1.
+    """Return ``per_host`` guests for each host. Their names are ``prefix`` followed by 1, 2 and so on.
 
     The guests get ascending addresses, beginning with the address in ``network``. If ``network`` is a subnet such as
     10.0.0.0/24, the addresses begin with the subnet's first host address. Raise BadInput if a name is malformed, or the
@@ -268,9 +268,10 @@ def _host_addresses(first: IPv4Interface | IPv6Interface) -> Iterator[object]:
 
 
 def describe_missing_addresses(spec: ClusterSpec, view: ClusterView) -> str | None:
-    """Return a warning if SBF has assigned no addresses to the guests of a new network, although ``spec`` lacks them.
+    """Return a warning if neither ``spec`` nor SBF has assigned addresses to the guests of a new network.
 
-    An SBF of version 0.2.0 assigns no addresses. The present SBF assigns addresses, and its view has the subnets.
+    Version 0.2.0 of SBF assigns no addresses. The present version assigns addresses, and its view of the cluster
+    contains the subnets.
     """
     has_addresses = view.spec.subnets is not None or any(guest.addresses for guest in view.spec.guests)
     if has_addresses or not view.spec.guests or spec.joins is not None:

@@ -166,7 +166,7 @@ def _read_secret(path: Path) -> str:
     except OSError as error:
         raise BadInput(f"{path}: expected a file with a password: {error.strerror}") from error
     except UnicodeDecodeError:
-        raise BadInput(f"{path}: expected a password in UTF-8, got other bytes") from None  # the error has the secret
+        raise BadInput(f"{path}: expected a password in UTF-8, got other bytes") from None  # error contains the secret
 
 
 def _write_record(path: Path, record: TrialRecord) -> None:

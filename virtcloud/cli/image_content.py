@@ -56,7 +56,7 @@ def describe_content(
 
 
 def compute_sha256(source: str) -> Sha256:
-    """Read the file or the URL ``source`` to its end. Return the checksum, also if the content is not an image.
+    """Read the file or the URL ``source`` to its end. Return the checksum, even if the content is not an image.
 
     Raise Unreachable if the URL cannot be read. Raise BadInput if the file cannot be read, or the URL is invalid.
     """

@@ -136,9 +136,9 @@ def import_(  # noqa: PLR0913 - click passes each option by its name
 def _put_pools(sbf: SbfClient, pools: Mapping[Name, PoolChange], new_sites: Collection[Name] = ()) -> None:
     """Change all pools. After the last change, raise ElementError if some changes failed.
 
-    A pool that was changed since the comparison is not replaced. ``new_sites`` are the sites that SBF's topology did
-    not contain at the time of the comparison. The pool of such a site is replaced in any case: if the topology had
-    contained the site before, SBF still has the site's former pool.
+    A pool that was changed since the comparison is not replaced. Exception: the pools of ``new_sites``, the sites that
+    SBF's topology did not contain at the time of the comparison, are always replaced. SBF may still have the former
+    pool of such a site, if an earlier topology contained the site.
     """
     failed = []
     for site, change in pools.items():

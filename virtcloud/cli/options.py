@@ -40,8 +40,8 @@ def name_of(file: IO[str]) -> str:
 def split_names(values: Sequence[str], option: str, what: str) -> list[str]:
     """Split the values of a repeated option at commas. Pure.
 
-    Raise BadInput for values without a name, such as the value of an empty variable: without the option, a command
-    applies to all ``what``.
+    Raise BadInput for values without a name, such as the value of an empty variable. Such values must not have the
+    effect of a missing option, because a command without the option applies to all ``what``.
     """
     names = [name for value in values for name in value.split(",") if name]
     if values and not names:
@@ -58,7 +58,7 @@ def parse_name(text: str, option: str) -> Name:
 
 
 class Amount(click.IntRange):
-    """A whole number of ``unit`` on the command line, such as 1024 MiB. The value contains no unit."""
+    """A whole number on the command line, without its unit: 1024 means 1024 MiB if ``unit`` is MiB."""
 
     def __init__(self, unit: str, minimum: int) -> None:
         """Create the type of amounts from ``minimum``."""

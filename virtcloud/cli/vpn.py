@@ -85,7 +85,8 @@ def profile(  # noqa: PLR0913 - click passes each option by its name
 def _find_output(output: Path | None) -> Path | None:
     """Return the file to write. Symbolic links are followed. Call this before SBF revokes the device's former profile.
 
-    Raise BadInput if the file cannot be written, or if ``output`` is a device or pipe, which the file would replace.
+    Raise BadInput if the file cannot be written, or if ``output`` is a device or pipe, because the new file would
+    replace it.
     """
     if output is None:
         return None

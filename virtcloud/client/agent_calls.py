@@ -52,8 +52,9 @@ class AgentCalls(SbfCalls):
         """Return the wanted state of a host or gateway.
 
         If ``after`` is set, wait until the revision is higher than ``after``, but at most ``wait`` seconds; otherwise
-        return the document immediately. If this client read the document of revision ``after`` within the last three to
-        four hours (a random time), and SBF answers that this document has not changed, return the document from memory.
+        return the document immediately. The client can use a received document for three to four hours (a random time).
+        If the client received the document of revision ``after`` within this time, and SBF answers that this document
+        has not changed, return the received document.
         """
         path, known = f"/v1/elements/{Name(element)}/wanted", self._known.get(element)
         if after is None or self.find_settled(element, after) is None:

@@ -99,7 +99,7 @@ class AsyncStream:
     ) -> None:
         """Close the stream without an await, and wake a thread that receives.
 
-        This can block the event loop for a few seconds if a thread sends.
+        This can block the event loop for a few seconds if a thread is sending.
         """
         self.sync.close()
 
@@ -108,7 +108,10 @@ class AsyncStream:
     close = _asynchronous(SessionStream.close)
 
     async def receive(self) -> bytes:
-        """Return the next bytes; see :meth:`SessionStream.receive`. A cancelled call leaves them to the next call."""
+        """Return the next bytes; see :meth:`SessionStream.receive`.
+
+        If a call is cancelled, the next call returns the bytes that the cancelled call receives.
+        """
         return await self._reception.run()
 
 
@@ -175,8 +178,8 @@ class AsyncCluster:
     ) -> None:
         """Delete the cluster and wait until it is removed everywhere.
 
-        In a cancelled scope of anyio or trio, only send the deletion. After ``asyncio.Task.cancel``, the wait is not
-        skipped.
+        In a cancelled scope of anyio or trio, send the deletion without waiting for the removal. After
+        ``asyncio.Task.cancel``, wait for the removal nevertheless.
         """
         with CancelScope(shield=True):
             await self.delete(wait=False)

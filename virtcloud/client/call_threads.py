@@ -99,7 +99,7 @@ class _Delivery(Generic[R]):
         return result
 
     def abandon(self) -> list[Callable[[], object]]:
-        """Record that no task waits for the result. Return the calls that dispose of a result which exists already."""
+        """Record that no task waits for the result. If the result exists, return the calls that dispose of it."""
         with self._lock:
             self._is_abandoned = True
             return [partial(self._dispose, result) for result in self._results] if self._dispose else []

@@ -213,7 +213,8 @@ class Cluster(PolledCluster):
         """Allow clusters of these users to join this cluster's network. Idempotent.
 
         Raise Conflict if this cluster is a member of another network, is ending or has ended. Raise BeyondLimit for too
-        many users. This method sends one call for each user, so after an error some of the users may be allowed.
+        many users. This method sends one call for each user. After an error, some of the users may therefore already be
+        allowed.
         """
         return self._share(users, shared=True)
 

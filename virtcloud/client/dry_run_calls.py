@@ -21,7 +21,7 @@ class DryRunCalls(SbfCalls):
         return self._document(ClusterDryRun, self._connection.send("PUT", path, request, query={"dry_run": "true"}))
 
     def dry_run_topology(self, topology: Topology) -> ChangeDryRun:
-        """Request that SBF reads the affected devices. Return the changes of `TopologyCalls.put_topology`.
+        """Request that SBF reads the affected devices. Return what `TopologyCalls.put_topology` would change.
 
         Raise BadInput or Conflict for an invalid topology.
         """
@@ -29,7 +29,7 @@ class DryRunCalls(SbfCalls):
         return self._document(ChangeDryRun, self._connection.send("POST", path, topology, wait=DEVICE_S))
 
     def dry_run_site_part(self, part: SitePart) -> ChangeDryRun:
-        """Request that SBF reads the affected devices. Return the changes of `TopologyCalls.put_site_part`.
+        """Request that SBF reads the affected devices. Return what `TopologyCalls.put_site_part` would change.
 
         Raise BadInput or Conflict for an invalid part.
         """
@@ -37,7 +37,7 @@ class DryRunCalls(SbfCalls):
         return self._document(ChangeDryRun, self._connection.send("POST", path, part, wait=DEVICE_S))
 
     def dry_run_pool(self, site: str, pool: Pool) -> ChangeDryRun:
-        """Request that SBF reads a site's devices. Return the changes of `TopologyCalls.put_pool`.
+        """Request that SBF reads a site's devices. Return what `TopologyCalls.put_pool` would change.
 
         Raise BadInput for reserved VLAN IDs. Raise Conflict if the new pool lacks a VLAN ID that is in use.
         """

@@ -23,8 +23,10 @@ class ElementCalls(SbfCalls):
     ) -> Iterator[list[ElementView]]:
         """Yield the elements in pages of ``size``, by name. Raise BadInput for an unknown site or kind.
 
-        With ``troubled``, yield only elements that report an error, have a pending save, or do not answer, and hosts
-        and gateways whose agent never called SBF.
+        With ``troubled``, yield only these elements:
+
+        - elements that report an error, have a pending save, or do not answer
+        - hosts and gateways whose agent never called SBF
         """
         query = {"site": site, "kind": kind, **flag_query(troubled=troubled)}
         return self._pages(ElementView, "/v1/elements", query, size)
@@ -74,8 +76,8 @@ class ElementCalls(SbfCalls):
     def adopt_ports(self, element: str, uses: Mapping[PortName, PortUse]) -> None:
         """Allow SBF to replace the configuration of ports that SBF did not configure. Idempotent.
 
-        ``uses`` maps each port to the use that the caller saw. The call does not read the device. Afterwards, if one of
-        these ports serves something other than SBF's VLANs, SBF starts to configure the port only if the port's use
+        ``uses`` maps each port to the use that the caller saw. The call does not read the device. If one of these ports
+        later serves something other than SBF's VLANs, SBF starts to configure the port only if the port's use then
         equals the use in ``uses``.
         """
         adoption = PortAdoption(ports=dict(uses))

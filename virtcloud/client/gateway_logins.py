@@ -36,11 +36,11 @@ from virtcloud.model.ssh_access import (
 from virtcloud.model.ssh_keys import UserKey
 
 RENEWAL_S: Final = 60.0
-"""Time in seconds before the end of a gateway's certificate, from which the next login gets a new certificate."""
+"""A login gets a new certificate if the present certificate is valid for less than this number of seconds."""
 RENEWAL_PAUSE_S: Final = 10.0
 """Shortest time in seconds between two requests for a certificate."""
 CONNECT_S: Final = 10
-"""Seconds for which ssh waits for a gateway, before the proxy command tries the next gateway."""
+"""Seconds for which ssh waits for a gateway. After this time, the proxy command tries the next gateway."""
 PROBE_S: Final = 2.0
 """Seconds for which :func:`is_reachable` waits for the connection."""
 BANNER_S: Final = 4.0
@@ -249,10 +249,10 @@ def find_login_folder() -> Path:
 
 
 def compute_renewal(now: datetime, expires_at: datetime) -> datetime:
-    """Return when a certificate that was received at ``now`` is renewed: ``RENEWAL_S`` before its end. Pure.
+    """Return the time of renewal, ``RENEWAL_S`` before the end, of a certificate that was received at ``now``. Pure.
 
-    A short certificate is renewed after half of its validity. At most one renewal in ``RENEWAL_PAUSE_S`` seconds, even
-    if this computer's clock is fast.
+    A certificate with a short validity is renewed after half of its validity. The time of renewal is at least
+    ``RENEWAL_PAUSE_S`` seconds after ``now``, even if this computer's clock is fast.
     """
     renewal = expires_at - min(timedelta(seconds=RENEWAL_S), (expires_at - now) / 2)
     return max(renewal, now + timedelta(seconds=RENEWAL_PAUSE_S))  # the clocks of this computer and of SBF may differ

@@ -14,7 +14,8 @@ CloneObserver = Callable[[CloneProgress], None]
 def receive_image(stream: SessionStream, host: str, image: str, observer: CloneObserver | None) -> CatalogueImage:
     """Call ``observer`` with each report of the host. Return the image.
 
-    Raise Refused if the host cannot make the image, and ServiceUnreachable if the session ends before.
+    Raise Refused if the host cannot make the image. Raise ServiceUnreachable if the session ends before the image is
+    complete.
     """
     for report in _read_reports(stream):
         if observer:
@@ -48,7 +49,7 @@ def start_after_clone(guest: GuestView, start: Callable[[], object], outcome: st
     try:
         try:
             start()
-        except Conflict:  # also raised if another call changed the same rows; an ending cluster refuses again
+        except Conflict:  # also raised after a concurrent change; if the cluster is ending, the next call fails too
             start()
     except (NotFound, Conflict, Gone):
         return  # the cluster is ending or has ended, and its guests are removed

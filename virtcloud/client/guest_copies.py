@@ -81,8 +81,9 @@ done
 """
 """Script that writes a tar stream for each file or folder. Arguments: paths, or patterns that match several paths.
 
-The script replaces a path that ends with ``.`` or ``..``, such as the home, with the folder's full path, because a
-receiver gives the copy the folder's name. Patterns such as ``.*`` do not match ``.`` and ``..``.
+The script replaces a path that ends with ``.`` or ``..``, such as the path of the home folder, with the folder's full
+path. The receiver needs the folder's name, because the copy gets this name. Patterns such as ``.*`` do not match ``.``
+and ``..``.
 
 The script ignores the exit code 1 of GNU tar, which means that a file changed during the copy.
 """

@@ -170,9 +170,9 @@ class ClusterGuest:
         With ``stop``, stop a running guest first, and start it again afterwards. Without ``stop``, raise Conflict if
         the guest runs. Call ``progress`` with each report of the host. Raise NameTaken if an image with the name
         ``image`` exists. Raise Refused if the host cannot make the image. Raise ServiceUnreachable if the session is
-        interrupted; SBF then stores no part of the image. If SBF does not answer for 30 s after the copy, or refuses
-        the start, for example because the token has expired, raise the error of the start, with the remedy: its message
-        says that the guest may still be stopped and whether the image is ready.
+        interrupted; SBF then stores no part of the image. After the copy, SBF may not answer for 30 s, or may refuse to
+        start the guest, for example because the token has expired. In these cases, raise the error of the start with
+        the remedy. The message states that the guest may still be stopped, and whether the image is ready.
         """
         request = SessionRequest(kind=SessionKind.CLONE, image=Name(image))
         if not stop or self.refresh().power is GuestPower.OFF:

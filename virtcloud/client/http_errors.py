@@ -54,10 +54,10 @@ NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
 SPREAD = 0.5
 """Maximum random addition to a pause, as a fraction of the pause."""
 MAX_RETRY_AFTER_S = 100
-"""The longest ``Retry-After`` in seconds that a pause respects. A busy SBF sends at most this ``Retry-After``.
+"""Maximum time in seconds that a caller waits because of ``Retry-After``, without the random addition.
 
-With a rate limit per hour, SBF's ``Retry-After`` can be an hour. An agent's pause must be shorter than the time of
-systemd's watchdog (180 s), also with the random addition.
+The ``Retry-After`` of a busy SBF is at most this time. If a rate limit per hour is exceeded, ``Retry-After`` can be an
+hour. An agent's pause, including the random addition, must be shorter than the time of systemd's watchdog (180 s).
 """
 
 

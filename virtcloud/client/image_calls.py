@@ -10,9 +10,8 @@ from virtcloud.model.values import Name, UserName
 class ImageCalls(SbfCalls):
     """Calls about images.
 
-    All calls with a name, except the calls that add an image or check an upload, raise NotFound if SBF has no image
-    with this name or the caller may not use the image. A call raises Forbidden if the caller lacks the right for the
-    call.
+    The calls about one existing image raise NotFound if SBF has no image with this name, or if the caller may not use
+    the image. Each call raises Forbidden if the caller lacks the right to this call.
     """
 
     def images(self) -> list[CatalogueImage]:

@@ -17,9 +17,11 @@ class PublicationCalls(SbfCalls):
         """Publish a port of a guest; idempotent.
 
         Raise NotFound for an unknown cluster or guest. Raise NotAdmitted if the network has a guest without a certified
-        image. Raise NoGateway if the requested site publishes no ports, if no site of the cluster publishes ports, or
-        if the cluster cannot be connected to any gateway that publishes ports at the site. Raise NoPortFree if all
-        ports are taken.
+        image. Raise NoPortFree if all ports are taken. Raise NoGateway in these cases:
+
+        - The requested site publishes no ports.
+        - No site of the cluster publishes ports.
+        - The cluster cannot be connected to any gateway that publishes ports at the site.
         """
         answer = self._connection.send("POST", _path(key), request, query={"id": cluster_id})
         return self._document(PublicationView, answer)

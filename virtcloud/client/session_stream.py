@@ -97,7 +97,7 @@ class SessionStream:
                 return message
 
     def close(self) -> None:
-        """Close the stream. Idempotent. If a thread sends for ``CLOSE_S`` more seconds, interrupt the connection."""
+        """Close the stream. Idempotent. If a thread is still sending after ``CLOSE_S`` seconds, end the connection."""
         if self._sending.acquire(timeout=CLOSE_S):
             self._sending.release()
         else:
@@ -167,7 +167,7 @@ def _connect(
 
 
 def _connect_socket(scheme: str, host: str | None, port: int | None, path: str, timeout: float) -> socket.socket:
-    """Return a connected socket without a timeout, because the other side may read nothing for any time."""
+    """Return a connected socket without a timeout, because the other side may stop reading for any length of time."""
     if scheme == "unix":
         connection = socket.socket(socket.AF_UNIX)
         try:

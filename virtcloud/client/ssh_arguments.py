@@ -39,7 +39,7 @@ from virtcloud.model.guest_seed import ClusterPeers, Peer, render_known_hosts
 from virtcloud.model.ssh_access import SshCertificateView
 
 SERVER_ALIVE_S = 60
-"""Interval in seconds of ssh's messages on an idle connection, so that SBF does not end the session."""
+"""Interval in seconds at which ssh sends messages on an idle connection. They prevent SBF from ending the session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,8 @@ class SshOptions:
     identity: str | Path | None = None
     options: tuple[str, ...] = ()
     through: Literal["sbf", "gateway"] | None = None
-    """The way to the guests. None: through a gateway of the cluster if one is reachable, otherwise through SBF."""
+    """How ssh reaches the guests. None: through a gateway of the cluster if a gateway is reachable, otherwise through
+    SBF."""
 
 
 DEFAULT_OPTIONS = SshOptions()
@@ -160,9 +161,10 @@ def find_job_guests(key: str, environment: Mapping[str, str]) -> tuple[str, list
 class GatewayLogins(Mapping[str, SshArguments]):
     """The arguments of ssh through a gateway, by the guest's name. Thread-safe.
 
-    An access requests a new certificate if the former certificate ends soon. If the request fails, an access uses the
-    former certificate until its end, and then raises the errors of the request. Each certificate has a separate folder,
-    because running ssh processes may still read the former files.
+    Reading an item requests a new certificate if the present certificate ends soon. If the request fails, the returned
+    arguments use the present certificate. After the end of the present certificate, reading an item raises the errors
+    of the request. Each certificate has a separate folder, because running ssh processes may still read the files of an
+    earlier certificate.
     """
 
     def __init__(
@@ -175,8 +177,8 @@ class GatewayLogins(Mapping[str, SshArguments]):
     ) -> None:
         """Request the first certificate. ``request`` writes the files of a login to a new folder.
 
-        ``folder`` is the folder of the first certificate, which will contain the later folders. ``names`` are as in
-        `ClusterLogins.find`, whose errors this method raises.
+        ``folder`` is the folder of the first certificate. The folders of later certificates are created in ``folder``.
+        ``names`` are as in `ClusterLogins.find`, whose errors this method raises.
         """
         self._request = request
         self._root = folder
@@ -242,10 +244,10 @@ class ClusterLogins:
     def find(self, options: SshOptions, names: Sequence[str | None]) -> Mapping[str, SshArguments]:
         """Return the arguments for each guest of ``names``, by the guest's name.
 
-        Read the arguments from the result before each start of ssh: through a gateway, they change (`GatewayLogins`).
-        None in ``names`` means the first guest. If ``names`` is empty, return the arguments for all guests. Raise
-        NotFound for an unknown guest. Raise BadInput if ``names`` is empty or contains None, and the cluster has no
-        guests.
+        Read the arguments from the result again before each start of ssh: the arguments for logins through a gateway
+        change (`GatewayLogins`). None in ``names`` means the first guest. If ``names`` is empty, return the arguments
+        for all guests. Raise NotFound for an unknown guest. Raise BadInput if ``names`` is empty or contains None, and
+        the cluster has no guests.
         """
         job = find_job_guests(self._key, os.environ)
         return self._find_in_job(options, names, *job) if job else self._find_by_sbf(options, names)

@@ -110,8 +110,8 @@ class TopologyCalls(SbfCalls):
         """Return the commands with which administrators prepare a site.
 
         Raise NotFound for an unknown transport. Raise BadInput for an unknown platform, for options that have no effect
-        at this site, or if ``port`` and ``core_port`` are the same. Raise Conflict if the site has no attachment (to
-        ``transport``, if ``transport`` is set), or if the platform cannot be used for this preparation.
+        at this site, or if ``port`` and ``core_port`` are the same. Raise Conflict if the site is not attached to
+        ``transport`` (None: to any transport), or if the platform cannot be used for this preparation.
         """
         query = {"platform": platform, "port": port, "core_port": core_port, "transport": transport}
         path = f"/v1/sites/{Name(site)}/preparation"

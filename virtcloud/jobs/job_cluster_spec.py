@@ -91,8 +91,8 @@ def parse_network(clusters: Sequence[Mapping[str, Any]], key: str) -> Optional[J
 def find_network_cluster(clusters: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """Return the cluster that created the network. ``clusters`` is SBF's answer, and is not empty.
 
-    Do not rely on the order of the answer: SBF orders the clusters by time. After SBF's clock was set back, a cluster
-    that joined the network can come first.
+    Do not rely on the order of the answer: SBF orders the clusters by time. If SBF's clock was set back, a cluster that
+    joined the network can come first.
     """
     return next((cluster for cluster in clusters if cluster.get("network") is None), clusters[0])
 

@@ -124,8 +124,8 @@ def _start_sending(link: socket.socket, sending: AbstractContextManager[object],
     """Send the program's input in a thread, because some programs read no input until their output was received.
 
     ``sending`` is the lock of all threads that send frames. ``read`` returns the next input, at most the given number
-    of bytes, or ``b""`` at the end. If the program ends before all input was sent, the connection ends, and the
-    thread's next attempt to send ends the thread.
+    of bytes, or ``b""`` at the end. If the program ends before all input was sent, the connection ends, and the thread
+    ends when it next tries to send.
     """
 
     def send() -> None:

@@ -65,7 +65,7 @@ OMITTED = tuple(
         "zoneinfo/posix",
     )
 )
-"""Patterns of paths. From the packages, mmdebstrap omits each file whose path matches a pattern.
+"""Patterns of paths. mmdebstrap does not install files whose path matches a pattern.
 
 Without idmapped mounts, the agent changes the owner of each file at a guest's first start. Fewer files shorten this
 start.

@@ -203,7 +203,7 @@ def take_down(state: LabState) -> list[str]:
 
 @contextmanager
 def _lock_start(state: LabState) -> Iterator[None]:
-    """Prevent other processes from starting a lab with the same folder during the context.
+    """Within the context, prevent other processes from starting a lab with the same folder.
 
     The lock is the name of a socket, so the kernel releases the lock when this process ends.
     """

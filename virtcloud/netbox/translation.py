@@ -207,9 +207,9 @@ class _Translator:
         """Return a site's pool of VLAN IDs.
 
         The pool contains the IDs of the site's VLANs with the tag ``file.tag``, and the VLAN IDs in the ranges of the
-        site's VLAN groups with this tag. A VLAN ID of a range is omitted if one of the site's VLANs has this ID, is in
-        use, and lacks the tag. All VLANs of a group whose scope is the site count as VLANs of the site, whether or not
-        the group has the tag.
+        site's VLAN groups with this tag. The pool omits a VLAN ID of a range if the site has a VLAN with this ID that
+        is in use and lacks the tag. All VLANs of a group whose scope is the site count as VLANs of the site, whether or
+        not the group has the tag.
         """
         groups = [row for row in self.data.groups if _scope_site(row) == site]
         ids = {row["id"] for row in groups}

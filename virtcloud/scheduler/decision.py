@@ -11,7 +11,7 @@ the job runs, but has no cluster                                   an alert
 the job's cluster is active, but the job's script does not start   an alert
 =================================================================  ====================
 
-If the batch system's answer lacks a cluster's job, this is no mismatch, and the cluster continues.
+If the batch system's answer does not contain a cluster's job, this counts as no mismatch, and the cluster continues.
 """
 
 from collections.abc import Collection, Iterator, Mapping

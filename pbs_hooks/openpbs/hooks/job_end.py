@@ -26,8 +26,8 @@ DELETED_REASON = "the job was deleted"
 AGENT_TIMEOUT_S = 2.0
 """Seconds for one request. The MoM is blocked while preterm or abort runs."""
 CANCEL_TIMEOUT_S = 8.0
-"""Seconds to wait for an agent that restarts or is busy. Without the cancellation, the prologue would continue to wait.
-"""
+"""Seconds for which :func:`handle_preterm` repeats its request to an agent that restarts or is busy. If the agent
+receives no request to cancel the attempt, the prologue continues to wait."""
 PAUSE_S = 0.5
 END_TIMEOUT_S = 8.0
 """Seconds for which the end event repeats its request to an agent that restarts or is busy.
@@ -71,7 +71,7 @@ def _cancel(event: MomEvent, *, last: bool) -> bool:
 def handle_abort(event: MomEvent) -> None:
     """Remove an attempt that did not start.
 
-    If no reason for the failed start is recorded, this hook on the first host records that a host could not start the
+    If no reason for the failed start is recorded, the hook on the first host records that a host could not start the
     job.
     """
     _remove(event, ABORT_WAIT_S, retry_until=event.clock())
@@ -95,7 +95,7 @@ def handle_end(event: MomEvent) -> None:
 def _remove(event: MomEvent, wait: float, *, retry_until: float) -> bool:
     """Request the removal of an attempt. Return False if the caller must retry.
 
-    The caller must retry if the agent does not answer or is busy, and the time ``retry_until`` has not come yet.
+    The caller must retry if the agent does not answer or is busy, unless the time ``retry_until`` has passed.
     """
     try:
         answer = event.ask_about_run("remove", event.run, wait=wait, grace=AGENT_TIMEOUT_S)

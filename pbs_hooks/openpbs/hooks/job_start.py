@@ -142,9 +142,14 @@ def handle_prologue(event: MomEvent) -> None:
 def handle_launch(event: MomEvent) -> None:
     """Set the environment of the script, or of a process that the running script launches.
 
-    Before the script starts, raise StartFault if the network is lost, if the job was deleted, if the agent refuses the
-    request, or if the agent does not answer for ``LAUNCH_TIMEOUT_S`` seconds. If the script runs, only log these
-    faults, because a requeue would start the whole job again. The process then starts without the variables.
+    Before the script starts, raise StartFault for these faults:
+
+    - The network is lost.
+    - The job was deleted.
+    - The agent refuses the request, or does not answer for ``LAUNCH_TIMEOUT_S`` seconds.
+
+    While the script runs, only log these faults, because a requeue would start the whole job again. The launched
+    process then starts without the variables.
     """
     if not event.run.head:
         return

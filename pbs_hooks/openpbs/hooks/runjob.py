@@ -131,7 +131,7 @@ def runjob(event: ServerHookEvent) -> None:
 
 
 def _refuse_after_failure(event: ServerHookEvent) -> Optional[StartRefusal]:
-    """Return a refusal with the unreported reason why the last run did not start, or None if there is no such reason.
+    """Return a refusal with the reason why the last run did not start, or None if there is no reason left to report.
 
     Before a refusal, end the cluster of the last run, because PBS runs no jobobit after a rejection by the first host.
     """
@@ -156,8 +156,8 @@ def _build_order(event: ServerHookEvent, line: str) -> ClusterOrder:
 def _admit_again(event: ServerHookEvent, line: str) -> JobRequest:
     """Parse and check the request again.
 
-    The check at submission misses a request from a queue's defaults, and a job that was submitted before the hook's
-    installation.
+    The hook did not check the request at submission if the request comes from a queue's defaults, or if the job was
+    submitted before the installation of the hook.
     """
     content = read_resource(event.job, SPEC_RESOURCE)
     request = parse_stored_request(line, content)

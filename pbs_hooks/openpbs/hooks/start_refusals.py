@@ -22,9 +22,10 @@ class RefusalContext(NamedTuple):
 class StartRefusal(NamedTuple):
     """The refusal to start a job now.
 
-    ``wait`` is the number of seconds until the next try; 0 is the next scheduling cycle. ``hold`` names who must
-    release the job: ``u`` is the user, who must first change the job; ``s`` is an administrator; None: the job is not
-    held. ``alert`` is true if administrators should see the message.
+    - ``wait``: the number of seconds until the next try. 0: the next try is in the next scheduling cycle.
+    - ``hold``: who must release the job. ``u``: the user, who must first change the job. ``s``: an administrator. None:
+      the job is not held.
+    - ``alert``: true if administrators should see the message.
     """
 
     message: str
@@ -44,7 +45,7 @@ def decide_refusal(answer: SbfAnswer, context: RefusalContext, retry_after: int)
 
 
 def is_attempt_over(answer: SbfAnswer) -> bool:
-    """Return whether this attempt can no longer have a cluster. If so, the job needs its next attempt number.
+    """Return whether this attempt can no longer have a cluster. In this case, the job needs a new attempt number.
 
     The attempt number depends on the job's run number, which PBS increments when it sends the job to a host. If another
     hook rejects the job before PBS sends it, or if files cannot be staged, the job's next start has the same attempt

@@ -87,7 +87,7 @@ def _environment_path(folder: str, call: ScriptCall) -> Path:
 
 REMOVE_WAIT_S = 30.0
 AGENT_ABSENCE_S = 10.0
-"""Time in seconds in which an epilogue repeats its request to an agent that restarts or is busy.
+"""Time in seconds for which an epilogue repeats its request to an agent that restarts or is busy.
 
 If the agent receives no request, the agent keeps its record of the job, and the job's script keeps its access to the
 job's guests.
@@ -186,7 +186,8 @@ def _is_removed(call: ScriptCall, settings: ScriptSettings, patience: RetryBudge
 REPORT_S = 15
 """SBF's deadline for the cluster is ``settings.patience`` less this time in seconds, but at least 3/4 of ``patience``.
 
-If SBF accepts the request at once, the script can therefore report SBF's reason.
+Therefore, if SBF accepts the request at once but cannot set up the cluster, SBF's deadline ends before the script stops
+waiting, and the script can report SBF's reason.
 """
 
 

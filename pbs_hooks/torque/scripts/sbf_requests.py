@@ -116,10 +116,11 @@ class JobSbfClient:
             return error
 
     def _check(self, answer: SbfAnswer, hosts: Sequence[str]) -> None:
-        """Check SBF's answer to a request. Return without a pause if SBF accepted the request.
+        """Check SBF's answer to a request. If SBF accepted the request, return at once.
 
-        If SBF refused the request and the caller should repeat the request, pause. After any other refusal, raise
-        ScriptExit. Also raise ScriptExit if the time runs out or the job was deleted.
+        After a refusal for a reason that may disappear within seconds, pause and return: the caller then repeats the
+        request. After any other refusal, raise ScriptExit. Also raise ScriptExit if the time runs out or the job was
+        deleted.
         """
         if answer.ok:
             return

@@ -76,7 +76,7 @@ class ScriptCall(NamedTuple):
 
     @property
     def is_ours(self) -> bool:
-        """Whether the job requests a cluster or network that no scheduler has requested."""
+        """Whether the job requests a cluster or network that the scheduler itself has not requested."""
         return (self.request or self.network) is not None and not self.environment.get(SCHEDULER_VARIABLE)
 
 

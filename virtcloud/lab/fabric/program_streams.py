@@ -24,14 +24,15 @@ from virtcloud.lab.fabric.protocol import (
 from virtcloud.lab.fabric.service_control import ENVIRONMENT
 
 LATE_S = 1.0
-"""After a program's end, the output of processes that the program started is still sent for this time, in seconds."""
+"""Time in seconds after a program's end. For this time, the output of processes that the program started is still
+sent."""
 
 
 def execute_program(connection: socket.socket, handle: NodeHandle, request: Mapping[str, Any]) -> None:
     """Run the program ``request["argv"]``. Send its output over the connection, and finally its exit code.
 
-    The program's input comes from the same connection. Return when the client has disconnected, at the latest
-    `CLOSE_TIMEOUT_S` seconds after the exit code. Raise NodeFailed if the node cannot start programs.
+    The program's input comes from the same connection. Return when the client has disconnected, or `CLOSE_TIMEOUT_S`
+    seconds after the exit code was sent. Raise NodeFailed if the node cannot start programs.
     """
     streams = _open_terminal(request) if request.get("tty") else _open_pipes()
     environment = {**ENVIRONMENT, **request.get("environment", {})}
