@@ -137,8 +137,9 @@ class HostReports:
     def report_refusals(self, document: WantedDocument, errors: ClusterErrors, refusals: Mapping[str, int]) -> None:
         """Report the errors if the host refused one of these clusters `MAX_REFUSALS` times in a row.
 
-        Report each cluster once: SBF sets only clusters to failing that were never active, and `confirm` reports the
-        errors of the others. ``refusals`` is how often in a row the host refused a cluster, by cluster ID.
+        Report each cluster once: SBF sets a cluster to failing only if the cluster was never active, and `confirm`
+        reports the errors of other clusters. ``refusals`` is how often in a row the host refused a cluster, by cluster
+        ID.
         """
         refused = _list_refused(errors, refusals)
         if new := refused - self._refused:

@@ -75,7 +75,7 @@ The agent refuses a segment with a requirement that is not in this set. SBF adds
 earlier version of the agent would ignore a key of the segment.
 """
 MAX_STARTS: Final = 16
-"""Limit of guests that start at the same time on a host. A host with many processors has the same limit."""
+"""Limit of guests that start at the same time on a host. The limit also applies to hosts with many processors."""
 MAX_REASONS: Final = 3
 """Limit of reasons in the text about a cluster's pending steps."""
 ClusterErrors = dict[str, str]
@@ -108,7 +108,7 @@ class StepOutcomes:
     ``errors`` are the errors of failed steps. ``pending`` are the reasons of steps that could not be applied yet.
     ``held`` are the reasons of steps that wait until SBF requests them in a later document. ``refused`` are the IDs of
     clusters with a step that the host refused. ``unstarted`` are the IDs of wanted clusters of which only starts and
-    restarts of guests failed. A guest is restarted because of a reset or another spec.
+    restarts of guests failed. A guest is restarted if a reset was requested or the guest's spec was changed.
     """
 
     errors: ClusterErrors = field(default_factory=dict)
@@ -241,7 +241,7 @@ def _serves_a_start(step: Step) -> bool:
 
 
 def _join_reasons(reasons: Iterable[str]) -> str:
-    """Return up to `MAX_REASONS` reasons, and the number of further reasons. Of one fetch, use the last progress."""
+    """Return at most `MAX_REASONS` reasons, and the number of others. Of each fetch, use only the latest progress."""
     different = list({reason.partition(":")[0]: reason for reason in reasons}.values())
     omitted = len(different) - MAX_REASONS
     return "; ".join(different[:MAX_REASONS]) + (f"; and {omitted} more" if omitted > 0 else "")

@@ -168,7 +168,7 @@ def _announce(device: str, addresses: Iterable[str]) -> None:
     """Announce the addresses of ``device``, because other computers may have cached another gateway's MAC address.
 
     Use ARP for IPv4 (RFC 5227), and neighbour advertisements for IPv6 (RFC 4861, 4.4). Call this function after both
-    ends of the veth pair are set up: before, the kernel drops the packets.
+    ends of the veth pair are set up: until then, the kernel drops the packets.
     """
     octets = bytes.fromhex(_wait_for_carrier(device)["address"].replace(":", ""))
     for address in map(ipaddress.ip_interface, addresses):

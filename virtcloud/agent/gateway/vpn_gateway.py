@@ -95,7 +95,7 @@ class VpnGateway:
         """Return the observed VPN. Take over running servers of an earlier agent process.
 
         Raise Refused if servers are wanted and the host lacks an unprivileged user for them. Also raise Refused if a
-        server's folder cannot be read, or its record because too many files are open.
+        server's folder cannot be read, or if a server's record cannot be read because too many files are open.
         """
         servers = [server for protocol in VpnProtocol if (server := self._observe(protocol, interfaces)) is not None]
         port = self._wanted.ports.get(VpnProtocol.TCP) if self._wanted else None
@@ -152,7 +152,7 @@ class VpnGateway:
             launch.close()
 
     def ensure_no_server(self, protocol: VpnProtocol) -> None:
-        """Stop a server, and remove its tap and its records. An absent server is success."""
+        """Stop a server if it runs, and remove its tap and its records."""
         self._stop(protocol)
         self._interfaces.ensure_no_tap(DEVICES[protocol])
         with refuse_os_errors(f"remove the records of {self._path(protocol)}"):

@@ -54,7 +54,7 @@ class GuestConsoles:
         self._thread: threading.Thread | None = None
 
     def knows(self, domain: str) -> bool:
-        """Return whether the console of a domain was added and has not ended. A console with a log must also be open.
+        """Return whether the console of a domain was added, has not ended, and is open if it has a log.
 
         If the console could not be opened, the next call of `add` tries again.
         """

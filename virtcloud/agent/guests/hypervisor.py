@@ -29,9 +29,9 @@ _ALIVE = frozenset(
 )
 """The states of a running guest.
 
-A guest is paused by an administrator (``virsh suspend``, ``virsh dump``), while it starts, or, if an earlier version of
-the agent started it, by QEMU when the host's disk is full. The agent does not restart a paused guest: the guest would
-lose its memory.
+A guest can be paused because it is starting, or because an administrator paused it (``virsh suspend``, ``virsh dump``).
+If an earlier version of the agent started the guest, QEMU also pauses the guest when the host's disk is full. The agent
+does not restart a paused guest, because the guest would lose its memory.
 """
 _CONNECTION_LOST = frozenset(
     {libvirt.VIR_ERR_SYSTEM_ERROR, libvirt.VIR_ERR_INTERNAL_ERROR, libvirt.VIR_ERR_RPC, libvirt.VIR_ERR_NO_CONNECT}
@@ -136,10 +136,14 @@ class LibvirtHypervisor:
     def _call(self, action: str, call: Callable[[Any], T], *, repeat: bool = True, changes: bool = False) -> T:
         """Call libvirtd with a deadline, which is longer if ``changes``.
 
-        ``repeat``: if the connection is lost, repeat the call once, unless this call has opened the connection. Raise
-        Unreachable if no connection can be opened, or if the connection is lost and the call is not repeated, or if the
-        connection is lost again during the repeated call. Also raise the Unreachable of `DeadlineCalls.run`, for
-        example if libvirtd does not answer in time. Raise Refused if libvirtd refuses the call.
+        ``repeat``: if the connection is lost, repeat the call once, unless this call has opened the connection.
+
+        Raise Refused if libvirtd refuses the call. Raise Unreachable in these cases:
+
+        * no connection can be opened
+        * the connection is lost, and the call is not repeated
+        * the connection is lost again during the repeated call
+        * `DeadlineCalls.run` raises Unreachable, for example because libvirtd does not answer in time
         """
         seconds = self._deadlines.change_s if changes else self._deadlines.read_s
         try:

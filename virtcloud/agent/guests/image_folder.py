@@ -35,7 +35,7 @@ CATALOGUE_IDENTITY: Final = re.compile(
     rf"/.*/{FOLDER}/({Sha256.pattern})/({ROOTFS}|disk\.[a-z0-9]+)(?: \d+){{2,3}}", re.DOTALL
 )
 DISK_IDENTITY: Final = re.compile(r"(/.*?) \d+((?: \d+){2})", re.DOTALL)
-"""The parts are the path, and the numbers after the inode (`is_same_image`)."""
+"""Matches a disk's identity. The groups are the path, and the numbers after the inode (`is_same_image`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ def open_url(url: str, offset: int, etag: str | None, permitted: tuple[str, ...]
                 start = offset if answer.status == PARTIAL_CONTENT else 0
                 yield FileTransfer(start, _validator(answer), _chunks(url, answer, watchdog))
             finally:
-                answer.close()  # it may have taken over the connection's socket
+                answer.close()  # the answer may have taken over the connection's socket
                 connection.close()
         except (OSError, HTTPException) as error:
             if isinstance(error, OSError) and error.errno in FULL:

@@ -79,7 +79,7 @@ class ServerPortKernel(Protocol):
         """Isolate a bridge's port: a bridge forwards no frames between isolated ports."""
 
     def delete(self, index: int) -> None:
-        """Delete an interface. An absent interface is success."""
+        """Delete an interface. Do nothing if the interface is absent."""
 
 
 class ServerRecord(RecordedProcess):
@@ -154,7 +154,7 @@ class DnsmasqServers:
         self._metadata.ensure(segment, record, _find_user())
 
     def ensure_no_server(self, cluster: str) -> None:
-        """Remove a cluster's server: its port, process, namespace and files. An absent server is success.
+        """Remove a cluster's server: its port, process, namespace and files. Each of these may be absent.
 
         Raise Refused if the files cannot be removed.
         """

@@ -77,7 +77,7 @@ class JobAccessProvider(Protocol):
         """
 
     def close(self, key: str) -> None:
-        """Remove the access. An absent access is success. Raise Refused if a part of the access cannot be removed."""
+        """Remove the access if it exists. Raise Refused if a part of the access cannot be removed."""
 
     def is_lost(self, key: str) -> bool:
         """Return whether an opened access has ended by itself, and can be opened again without harm to connections."""

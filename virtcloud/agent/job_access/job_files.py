@@ -47,7 +47,7 @@ class RelayProvider(Protocol):
         """Return the path of a relay's socket. The relay need not exist."""
 
     def ensure_none(self, key: str) -> None:
-        """Remove a relay. An absent relay is success."""
+        """Remove a relay. Do nothing if the relay is absent."""
 
     def is_lost(self, key: str) -> bool:
         """Return whether a relay's process has ended, and no connection through the relay is left."""
