@@ -106,7 +106,7 @@ class GuestEnds:
         self._observed_at = clock()
         """The time of the last call of `observe` that recorded running guests."""
         self._running: dict[tuple[str, str], tuple[str, float]] = {}
-        """The digest of each running guest, and when the agent first saw it run, by network ID and name."""
+        """The digest of each running guest, and when the agent first saw the guest run, by network ID and name."""
         self._ended: dict[tuple[str, str], GuestRuns] = {}
         """The records of guests that ended at least once, by network ID and name. Some of these guests run again."""
 

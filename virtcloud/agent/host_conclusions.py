@@ -21,9 +21,10 @@ def has_drifted(steps: Iterable[Step], document: WantedDocument, reported: Conta
     Ignore the steps of clusters that the agent excepted from its latest confirmation. ``document.incomplete`` contains
     these clusters according to SBF, and ``reported`` contains these clusters according to the agent.
 
-    Also ignore wrong MTUs of guests' ports: a container can cause them by a reboot, and drift degrades all clusters of
-    the host. Also ignore remains that change no cluster: remains of servers that do not run, incomplete interfaces that
-    a killed agent left, renamed bridges beside a cluster's bridge, and renamed bridges of former clusters.
+    Also ignore wrong MTUs of guests' ports: the reboot of a container can cause a wrong MTU, and drift degrades all
+    clusters of the host. Also ignore remains that change no cluster: remains of servers that do not run, incomplete
+    interfaces that a killed agent left, renamed bridges beside a cluster's bridge, and renamed bridges of former
+    clusters.
     """
     is_confirmed = rebooted or document.confirmed_revision >= document.revision
     return is_confirmed and any(

@@ -89,10 +89,13 @@ class HostReports:
         """Confirm the document's revision, except for the clusters in ``pending`` and ``remaining``.
 
         ``only_guests`` contains the pending clusters whose networks other clusters can use (`list_without_guests`).
-        ``remaining`` contains the clusters whose removal failed. Confirm a confirmed revision again only if the host
-        had drifted, if `exceptions` changed or differ from SBF's record, or if SBF may have an outdated error report.
-        If ``remaining`` is not empty and SBF does not support failed removals, return False without a confirmation:
-        with a confirmation, SBF would regard the clusters in ``remaining`` as removed.
+        ``remaining`` contains the clusters whose removal failed. If ``remaining`` is not empty and SBF does not support
+        failed removals, return False without a confirmation: with a confirmation, SBF would regard the clusters in
+        ``remaining`` as removed. Confirm a confirmed revision again only in these cases:
+
+        * The host had drifted.
+        * `exceptions` changed, or differ from SBF's record.
+        * SBF may have an outdated error report.
         """
         exceptions = {**pending, **remaining}
         is_complete = document.confirmed_revision >= document.revision and not drifted
@@ -114,7 +117,7 @@ class HostReports:
     def _send_confirmation(
         self, revision: int, pending: ClusterErrors, remaining: ClusterErrors, only_guests: Collection[str]
     ) -> None:
-        """Send a confirmation. If SBF does not support ``only_guests``, send it without this argument."""
+        """Send a confirmation. If SBF does not support ``only_guests``, omit this argument."""
         if only_guests:
             try:
                 return self._sbf.confirm(self._element, revision, pending, remaining, only_guests)

@@ -1,4 +1,4 @@
-"""Applying steps to a host: the starts of guests are last, several at the same time; other steps run one by one.
+"""Applying steps to a host: starts of guests come last, several at the same time; all other steps run one by one.
 
 After an error of a step, the later steps of the same cluster are skipped, with these exceptions:
 
@@ -8,9 +8,9 @@ After an error of a step, the later steps of the same cluster are skipped, with 
 * If a guest cannot be stopped for a restart, only starts of the cluster's guests are skipped.
 * Steps that concern no single cluster do not depend on each other.
 
-A guest is also not started if the step that builds the guest's segment, or the step that sets the segment's filters,
-failed or was skipped. This rule also applies to the guests of a cluster that has joined the network of another cluster,
-although their segment belongs to the other cluster.
+A guest is also not started if its segment was not built, or the segment's filters were not set: the step failed or was
+skipped. This rule also applies to the guests of a cluster that has joined the network of another cluster, although
+their segment belongs to the other cluster.
 """
 
 import os

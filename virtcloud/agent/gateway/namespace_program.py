@@ -1,7 +1,7 @@
 """Reads and configures network namespaces of a gateway.
 
-The agent runs `main` with ``python -I -S``, so the program uses only the standard library. The program is a child
-process, because it enters one namespace after the other: the agent's threads must stay in the host's namespace. The
+The agent runs `main` with ``python -I -S``, so the program uses only the standard library. The program enters one
+namespace after the other. It is a separate process, because the agent's threads must stay in the host's namespace. The
 input is a JSON array of requests. The ``descriptor`` of each request is the file descriptor of a namespace. A request
 with ``tables`` configures the namespace. A request with ``sets`` corrects the sets of addresses in the packet filter. A
 request with ``announced`` announces addresses to the computers in the network. All other requests read the namespace.

@@ -70,7 +70,7 @@ class OutsideRouting:
         """
 
     def read(self, interfaces: Iterable[KernelInterface]) -> ObservedOutside:
-        """Return the packet filter. If it exists, also return which of ``interfaces`` forward packets."""
+        """Return the packet filter. If the filter exists, also return which of ``interfaces`` forward packets."""
         listing = self._tables.read(*TABLE)
         names = [interface.name for interface in interfaces] if listing is not None else []
         found = {name: self._kernel.read_forwarding(name) for name in names}

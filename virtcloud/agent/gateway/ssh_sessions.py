@@ -87,7 +87,7 @@ class SshSessions:
         self.end_expired()
 
     def release(self) -> None:
-        """Stop managing all connections. They continue, and stay recorded for the next `take_over`.
+        """Stop managing all connections. The connections continue, and stay recorded for the next `take_over`.
 
         Call this method only while neither `run` nor `add` runs.
         """

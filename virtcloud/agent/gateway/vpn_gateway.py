@@ -252,7 +252,7 @@ class VpnGateway:
         for pid in [pid for pid in self._children if read_start_time(pid) is None]:
             reap(pid)
             self._children.discard(pid)
-        if thread is not None:  # the thread's last record of connections must not follow the removal of the records
+        if thread is not None:  # the thread must write its last record before the records are removed
             thread.join(STOP_S)
 
     def _wait_for_end(self, step: EndVpnSessions) -> None:

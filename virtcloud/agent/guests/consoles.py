@@ -29,7 +29,7 @@ STALL_S, WRITE_S, WRITE_POLL_S = 1.0, 30.0, 0.01
 the pause between attempts to write.
 """
 Listener = Callable[[bytes], None]
-"""A function that receives a console's output. It must not block. ``b""`` means that the console has ended."""
+"""A function that receives a console's output. The function must not block. ``b""``: the console has ended."""
 
 
 @dataclass(slots=True)

@@ -54,8 +54,8 @@ class HostHypervisors:
     def list_domains(self) -> tuple[list[tuple[HypervisorApi, GuestDomain]], list[str]]:
         """Return (hypervisor, domain) for each domain, and an error for each hypervisor that does not list its domains.
 
-        A hypervisor also lists no domains if libvirt cannot read one of them. An error of one hypervisor does not hide
-        the domains of the others.
+        A hypervisor also lists no domains if libvirt cannot read one of them. Such an error does not prevent the
+        listing of other hypervisors' domains.
         """
         domains: list[tuple[HypervisorApi, GuestDomain]] = []
         unreachable: list[str] = []

@@ -52,7 +52,7 @@ class LibvirtDeadlines:
 
 @dataclass(slots=True, eq=False)
 class LibvirtConnection:
-    """A connection with libvirtd. ``calls`` is the number of its calls that have not returned."""
+    """A connection with libvirtd. ``calls`` is the number of calls over this connection that have not returned."""
 
     opened: Any
     calls: int = 0
@@ -78,7 +78,7 @@ class LibvirtHypervisor:
         self._connections: list[LibvirtConnection] = []
 
     def close(self) -> None:
-        """Close all connections. If libvirtd hangs, they stay open until this process ends."""
+        """Close all connections. If libvirtd hangs, the connections stay open until this process ends."""
         with suppress(Unreachable):
             self._calls.run("close the connection", self._close, self._deadlines.close_s)
 

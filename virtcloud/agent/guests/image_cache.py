@@ -184,9 +184,9 @@ class ImageCache:
         target = self.settings.folder / fetch.source.sha256
         with self._lock:
             if self._folder.find(fetch.source) is None:
-                shutil.rmtree(target, ignore_errors=True)  # exists only if another program removed the content
+                shutil.rmtree(target, ignore_errors=True)  # if it exists, another program removed its content
                 new.rename(target)
-                fetch.reserved = 0  # the image is now counted as an entry of the folder
+                fetch.reserved = 0  # from now on, the image counts as an entry of the cache's folder
                 log.info("image_fetched", image=fetch.name, sha256=fetch.source.sha256, bytes=fetch.source.size)
         shutil.rmtree(new, ignore_errors=True)
 
@@ -265,7 +265,7 @@ class ImageCache:
         """
         others = [other for other in self._fetches.values() if other is not fetch and other.reserved]
         counted = {self._folder.partial_path(other.id) for other in (*others, fetch)}
-        if self._folder.find(fetch.source) is None:  # the remaining folder will be replaced
+        if self._folder.find(fetch.source) is None:  # `_publish` will replace the image's incomplete folder
             counted.add(self.settings.folder / fetch.source.sha256)
         entries = (path for path in self._folder.list_entries() if path not in counted)
         size = sum(map(read_size, entries)) + sum(other.reserved for other in others)

@@ -201,7 +201,7 @@ def _write_new(name: str, folder: int, content: str, owner: tuple[int, int], mod
         file.flush()
         os.fchown(file.fileno(), *owner)
         os.fchmod(file.fileno(), mode)
-        # The guest's next start does not write this file again, so it must survive a power failure.
+        # The guest's next start does not write this file again, so the file must survive a power failure.
         os.fsync(file.fileno())
 
 

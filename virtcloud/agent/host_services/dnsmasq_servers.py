@@ -282,7 +282,7 @@ def _file_arguments(folder: Path) -> list[str]:
 
 
 def _write_files(folder: Path, files: DnsmasqFiles, user: pwd.struct_passwd) -> None:
-    """Write the files, readable for the group of dnsmasq's user. Only root can change them."""
+    """Write the files. The group of dnsmasq's user can read the files, and only root can change them."""
     folder.mkdir(parents=True, exist_ok=True)
     os.chown(folder, 0, user.pw_gid)
     folder.chmod(FOLDER_MODE)

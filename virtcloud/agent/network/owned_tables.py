@@ -24,7 +24,7 @@ class OwnedChain:
 
 @dataclass(frozen=True, slots=True)
 class OwnedSet:
-    """A set of addresses of one IP version. Rules refer to it as ``@NAME``."""
+    """A set of addresses of one IP version. Rules refer to the set as ``@NAME``."""
 
     version: int
     addresses: frozenset[str] = frozenset()

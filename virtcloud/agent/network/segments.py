@@ -86,7 +86,8 @@ class SegmentInterfaces:
         port_index = self._ensure_uplink_port(segment, existing, uplink, mtu)
         for index in self._remove_unwanted_ports(segment, existing):
             self._kernel.change(index, master=bridge_index)
-        # The uplink of an untagged segment is up, unless an administrator has set it down since it was read.
+        # The uplink of an untagged segment is up, unless an administrator has set it down since the interfaces were
+        # read.
         self._kernel.change(port_index, master=bridge_index, **({} if segment.untagged else {"up": True}))
         if segment.host_services:
             self._kernel.isolate(port_index)
