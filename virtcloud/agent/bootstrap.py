@@ -56,8 +56,8 @@ from virtcloud.model.values import Name
 from virtcloud.otlp_tracing import tracing
 
 JOB_SOCKET_SBF_TIMEOUT_S = 3.0
-"""Time limit in seconds of a call to SBF for the job socket. It is short, because a hook of the batch system may wait
-for the result.
+"""Time limit in seconds of a call to SBF for the job socket. The limit is short, because a hook of the batch system may
+wait for the result.
 """
 MISSING_EXTRA = "the agent needs {missing}, which is not installed; install it with: pip install 'virtcloud[agent]'"
 IDLE_INTERVAL_S = 10.0

@@ -199,7 +199,7 @@ def _find_job_faults(segment: Segment, observed: ObservedSegment) -> Iterator[st
 
 
 def _is_wanted_segment(observed: ObservedSegment, wanted: HostWanted) -> bool:
-    """Return whether a segment is wanted on its uplink, tagged or untagged as observed.
+    """Return whether an observed segment is wanted on the same uplink, and tagged or untagged as observed.
 
     If the segment's tagged interface is missing, its uplink is unknown and counts as the wanted uplink.
     """

@@ -32,7 +32,7 @@ def write_durably(path: Path, content: bytes, mode: int = 0o600, *, sync_folder:
 
 
 def remove_durably(path: Path) -> None:
-    """Remove a file, so that it does not exist after a power failure either. An absent file is success.
+    """Remove a file if it exists. The file does not exist after a power failure either.
 
     Raise OSError if the file cannot be removed.
     """

@@ -106,7 +106,7 @@ class GuestEnds:
         self._observed_at = clock()
         """The time of the last call of `observe` that recorded running guests."""
         self._running: dict[tuple[str, str], tuple[str, float]] = {}
-        """The digest of each running guest, and when the agent first saw it run, by network ID and name."""
+        """The digest of each running guest, and when the agent first saw the guest run, by network ID and name."""
         self._ended: dict[tuple[str, str], GuestRuns] = {}
         """The records of guests that ended at least once, by network ID and name. Some of these guests run again."""
 
@@ -179,7 +179,7 @@ class GuestEnds:
         return found
 
     def seconds_until_due(self) -> float | None:
-        """Return the seconds until the next start of a guest or end of a trial. None: no guest waits for either."""
+        """Return the seconds until the next start of a guest or the next end of a trial. None: neither is awaited."""
         now = self._clock()
         due = [runs.due for runs in self._ended.values() if runs.since is None or now < runs.due]
         return max(0.0, min(due) - now) if due else None

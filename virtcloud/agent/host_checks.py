@@ -31,7 +31,7 @@ from virtcloud.model.element import Hypervisor
 from virtcloud.model.errors import Refused, VirtcloudError
 
 ANSWER_S = 5.0
-CAPABILITIES_S = 60.0  # libvirt may start each QEMU program before it answers
+CAPABILITIES_S = 60.0  # before libvirt answers, it may start each QEMU program
 MIN_FREE_GIB, MAX_CLOCK_OFFSET_S = 1, 30
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 INSTALL = "pip install 'virtcloud[agent]'"

@@ -21,9 +21,10 @@ def has_drifted(steps: Iterable[Step], document: WantedDocument, reported: Conta
     Ignore the steps of clusters that the agent excepted from its latest confirmation. ``document.incomplete`` contains
     these clusters according to SBF, and ``reported`` contains these clusters according to the agent.
 
-    Also ignore wrong MTUs of guests' ports: a container can cause them by a reboot, and drift degrades all clusters of
-    the host. Also ignore the remains of servers that do not run, incomplete interfaces that a killed agent left, and
-    renamed bridges beside a cluster's bridge or of a former cluster: these remains change no cluster.
+    Also ignore wrong MTUs of guests' ports: the reboot of a container can cause a wrong MTU, and drift degrades all
+    clusters of the host. Also ignore remains that change no cluster: remains of servers that do not run, incomplete
+    interfaces that a killed agent left, renamed bridges beside a cluster's bridge, and renamed bridges of former
+    clusters.
     """
     is_confirmed = rebooted or document.confirmed_revision >= document.revision
     return is_confirmed and any(
@@ -62,7 +63,7 @@ def select_certain_steps(steps: Iterable[Step], observed: ObservedHost) -> list[
 
 
 def list_without_guests(wanted: HostWanted, pending: Container[str], held: Container[str]) -> list[str]:
-    """Return the clusters whose networks other clusters on this host can use although these clusters are not complete.
+    """Return the incomplete clusters whose networks other clusters on this host can use nevertheless.
 
     Of the returned clusters, only guests, their ports, or the link to the outside are missing. ``pending`` are the
     clusters that are not complete. In ``held`` clusters, parts of the network can be missing, too.

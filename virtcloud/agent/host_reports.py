@@ -90,10 +90,13 @@ class HostReports:
         """Confirm the document's revision, except for the clusters in ``pending`` and ``remaining``.
 
         ``only_guests`` contains the pending clusters whose networks other clusters can use (`list_without_guests`).
-        ``remaining`` contains the clusters whose removal failed. Confirm a confirmed revision again only if the host
-        had drifted, if `exceptions` changed or differ from SBF's record, or if SBF may have an outdated error report.
-        If ``remaining`` is not empty and SBF does not support failed removals, return False without a confirmation:
-        with a confirmation, SBF would regard the clusters in ``remaining`` as removed.
+        ``remaining`` contains the clusters whose removal failed. If ``remaining`` is not empty and SBF does not support
+        failed removals, return False without a confirmation: with a confirmation, SBF would regard the clusters in
+        ``remaining`` as removed. Confirm a confirmed revision again only in these cases:
+
+        * The host had drifted.
+        * `exceptions` changed, or differ from SBF's record.
+        * SBF may have an outdated error report.
         """
         exceptions = {**pending, **remaining}
         is_complete = document.confirmed_revision >= document.revision and not drifted
@@ -115,7 +118,7 @@ class HostReports:
     def _send_confirmation(
         self, revision: int, pending: ClusterErrors, remaining: ClusterErrors, only_guests: Collection[str]
     ) -> None:
-        """Send a confirmation. If SBF does not support ``only_guests``, send it without this argument."""
+        """Send a confirmation. If SBF does not support ``only_guests``, omit this argument."""
         if only_guests:
             try:
                 return self._sbf.confirm(self._element, revision, pending, remaining, only_guests)
@@ -138,8 +141,9 @@ class HostReports:
     def report_refusals(self, document: WantedDocument, errors: ClusterErrors, refusals: Mapping[str, int]) -> None:
         """Report the errors if the host refused one of these clusters `MAX_REFUSALS` times in a row.
 
-        Report each cluster once: SBF sets only clusters to failing that were never active, and `confirm` reports the
-        errors of the others. ``refusals`` is how often in a row the host refused a cluster, by cluster ID.
+        Report each cluster once: SBF sets a cluster to failing only if the cluster was never active, and `confirm`
+        reports the errors of other clusters. ``refusals`` is how often in a row the host refused a cluster, by cluster
+        ID.
         """
         refused = _list_refused(errors, refusals)
         if new := refused - self._refused:

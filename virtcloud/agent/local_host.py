@@ -82,7 +82,10 @@ class LocalHost:
         self.root_reservations = guests.root_reservations
         self._orphans_removed_for: HostWanted | None = None
         self._interfaces: list[KernelInterface] | None = None
-        """The last reading of the interfaces. It may lack new tagged segments. None: the next use reads again."""
+        """The interfaces at the last reading, or None if the next use must read the interfaces again.
+
+        Tagged segments that were built after the reading are missing.
+        """
         self.interfaces_read: Callable[[Iterable[KernelInterface]], object] = lambda _interfaces: None
         """Called with the interfaces at each reading of the host."""
 
@@ -267,7 +270,7 @@ class LocalHost:
     def _build(self, segment: Segment, faults: tuple[str, ...]) -> None:
         self._segments.ensure_segment(segment, self._recent_interfaces(segment))
         if faults:  # guests may be running
-            # the ports are last: a port with the correct MTU shows that its guest has, or refused, this MTU too
+            # set the ports last: if a port has the correct MTU, the MTU of its guest was already set or refused
             self._guests.ensure_mtu(segment)
             self._segments.ensure_guest_mtus(segment, segment.guests)
 

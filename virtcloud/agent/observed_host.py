@@ -18,11 +18,11 @@ class ObservedSegment:
 
     The segment of the cluster "" consists of the interfaces without an alias that a killed agent left.
 
-    ``port`` is the uplink. It is None if the host does not show which uplink the segment had: the tagged interface or
-    the bridge is missing. ``faults`` describes each difference from a correct segment, except wrong MTUs: the correct
-    MTU depends on the wanted state. ``mtus`` are the MTUs of the tagged interface, the bridge and the guests' ports, by
-    interface name. ``job_ports`` are the ports of relays on the bridge: the ports of jobs' relays, and the port of the
-    relay for users' sessions. ``renamed`` are those ``faults`` that describe renamed bridges of the cluster.
+    ``port`` is the uplink, or None if the uplink is unknown because the tagged interface or the bridge is missing.
+    ``faults`` describes each difference from a correct segment, except wrong MTUs: the correct MTU depends on the
+    wanted state. ``mtus`` are the MTUs of the tagged interface, the bridge and the guests' ports, by interface name.
+    ``job_ports`` are the ports of relays on the bridge: the ports of jobs' relays, and the port of the relay for users'
+    sessions. ``renamed`` are those ``faults`` that describe renamed bridges of the cluster.
     """
 
     cluster: str

@@ -75,7 +75,7 @@ from virtcloud.tracing import span_of_calls
 WAKE_CHECK_S = 1.0
 """After a failed round, a call of `wake` ends the wait for SBF within this time, in seconds."""
 PENDING_ROUNDS = 2
-"""While a cluster waits for an image, the pause is as long as after this number of failed rounds."""
+"""While a cluster waits for an image, the pause between two rounds is as long as after this number of failed rounds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Applying steps to a host: the starts of guests are last, several at the same time; other steps run one by one.
+"""Applying steps to a host: starts of guests come last, several at the same time; all other steps run one by one.
 
 After an error of a step, the later steps of the same cluster are skipped, with these exceptions:
 
@@ -9,9 +9,9 @@ After an error of a step, the later steps of the same cluster are skipped, with 
 * If a guest cannot be stopped for a restart, only starts of the cluster's guests are skipped.
 * Steps that concern no single cluster do not depend on each other.
 
-A guest is also not started if the step that builds the guest's segment, or the step that sets the segment's filters,
-failed or was skipped. This rule also applies to the guests of a cluster that has joined the network of another cluster,
-although their segment belongs to the other cluster.
+A guest is also not started if its segment was not built, or the segment's filters were not set: the step failed or was
+skipped. This rule also applies to the guests of a cluster that has joined the network of another cluster, although
+their segment belongs to the other cluster.
 """
 
 import os
@@ -76,7 +76,7 @@ The agent refuses a segment with a requirement that is not in this set. SBF adds
 earlier version of the agent would ignore a key of the segment.
 """
 MAX_STARTS: Final = 16
-"""Limit of guests that start at the same time on a host. A host with many processors has the same limit."""
+"""Limit of guests that start at the same time on a host. The limit also applies to hosts with many processors."""
 MAX_REASONS: Final = 3
 """Limit of reasons in the text about a cluster's pending steps."""
 ClusterErrors = dict[str, str]
@@ -109,7 +109,7 @@ class StepOutcomes:
     ``errors`` are the errors of failed steps. ``pending`` are the reasons of steps that could not be applied yet.
     ``held`` are the reasons of steps that wait until SBF requests them in a later document. ``refused`` are the IDs of
     clusters with a step that the host refused. ``unstarted`` are the IDs of wanted clusters of which only starts and
-    restarts of guests failed. A guest is restarted because of a reset or another spec.
+    restarts of guests failed. A guest is restarted if a reset was requested or the guest's spec was changed.
     """
 
     errors: ClusterErrors = field(default_factory=dict)
@@ -242,7 +242,7 @@ def _serves_a_start(step: Step) -> bool:
 
 
 def _join_reasons(reasons: Iterable[str]) -> str:
-    """Return up to `MAX_REASONS` reasons, and the number of further reasons. Of one fetch, use the last progress."""
+    """Return at most `MAX_REASONS` reasons, and the number of others. Of each fetch, use only the latest progress."""
     different = list({reason.partition(":")[0]: reason for reason in reasons}.values())
     omitted = len(different) - MAX_REASONS
     return "; ".join(different[:MAX_REASONS]) + (f"; and {omitted} more" if omitted > 0 else "")

@@ -31,7 +31,7 @@ READY, WATCHDOG, STOPPING = "READY=1", "WATCHDOG=1", "STOPPING=1"
 
 
 class StopRequested(BaseException):
-    """A stop of the agent was requested. As a BaseException, it is not caught by handlers of Exception."""
+    """A stop of the agent was requested. This class is a BaseException, so handlers of Exception do not catch it."""
 
 
 class StopSignal:

@@ -113,7 +113,7 @@ class NfsServers:
         log.info("file_server_started", cluster=segment.key, vlan=segment.vlan, pid=record.pid)
 
     def ensure_no_server(self, cluster: str) -> None:
-        """Stop the server of a network, and remove the folder with the server's record. An absent server is success."""
+        """Stop the server of a network if it runs, and remove the folder with the server's record."""
         self._stop(cluster)
         with refuse_os_errors(f"remove {self._path(cluster)}"), suppress(FileNotFoundError):
             shutil.rmtree(self._path(cluster))

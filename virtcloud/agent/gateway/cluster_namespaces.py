@@ -61,7 +61,7 @@ class NamespaceKernel(Protocol):
         """Stop the host's IP stack from using an interface."""
 
     def delete(self, index: int) -> None:
-        """Delete an interface. An absent interface is success."""
+        """Delete an interface. Do nothing if the interface is absent."""
 
 
 class ClusterNamespaces:
@@ -187,7 +187,8 @@ class ClusterNamespaces:
         Return whether every namespace accepted the addresses.
         """
         with ExitStack() as stack, self._sets_lock:
-            gateway = self._addresses  # read with the lock: no thread may write older addresses after newer addresses
+            # Read within the lock, so that no thread overwrites newer addresses with older addresses.
+            gateway = self._addresses
             if gateway is None:
                 return False
             requests = {}
@@ -204,7 +205,7 @@ class ClusterNamespaces:
         return not any("error" in answer for answer in answers)
 
     def ensure_no_namespace(self, cluster: str) -> None:
-        """Remove a network's namespace, its port and its link to the outside. An absent namespace is success."""
+        """Remove a network's namespace, its port and its link to the outside. The namespace may be absent."""
         for interface in self._kernel.list_interfaces():
             parsers = names.vlan_of_gateway_port, names.vlan_of_outside_link
             is_own = any(parse(interface.name) is not None for parse in parsers)

@@ -122,9 +122,10 @@ class DeviceControl:
     def take_over(self) -> None:
         """Take over a running server that an earlier agent process started.
 
-        End connections that are not recorded: their networks are unknown, so the agent could not end them together with
-        their grants. Also end recorded connections with the same names: `render_end` would close them without a notice.
-        The devices connect again at once. Raise Unreachable if the server does not answer.
+        End each connection that is not recorded: the connection's network is unknown, so the agent could not end the
+        connection at the end of its grant. The command of `render_end` closes all connections with the same common
+        name. Therefore also send a notice to recorded connections with this name. After the notice, the devices connect
+        again at once. Raise Unreachable if the server does not answer.
         """
         events = self._request_status()
         rows = [row for event in events if isinstance(event, StatusDone) for row in event.clients]

@@ -212,7 +212,7 @@ class FqdnAddresses:
     def _find_fault(self, kernel: RouteKernel, interface: PortName, address: str) -> str | None:
         """Return why an address is not admitted, or None.
 
-        An address without a route is admitted: no packet reaches it.
+        An address without a route is admitted, because no packet can reach this address.
         """
         if fault := find_forbidden(address):
             return fault

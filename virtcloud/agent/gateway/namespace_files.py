@@ -80,7 +80,7 @@ class NamespaceFiles:
         log.info("namespace_created", cluster=cluster)
 
     def ensure_none(self, cluster: str) -> None:
-        """Unmount the namespace of a network, and remove its file. An absent file is success."""
+        """Unmount the namespace of a network, and remove its file. Do nothing if the file is absent."""
         path = self._folder / cluster
         with refuse_os_errors(f"remove the network namespace {path}"), suppress(FileNotFoundError):
             while _LIBC.umount2(os.fsencode(path), MNT_DETACH) == 0:

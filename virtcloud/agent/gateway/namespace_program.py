@@ -1,7 +1,7 @@
 """Reads and configures network namespaces of a gateway.
 
-The agent runs `main` with ``python -I -S``, so the program uses only the standard library. The program is a child
-process, because it enters one namespace after the other: the agent's threads must stay in the host's namespace. The
+The agent runs `main` with ``python -I -S``, so the program uses only the standard library. The program enters one
+namespace after the other. It is a separate process, because the agent's threads must stay in the host's namespace. The
 input is a JSON array of requests. The ``descriptor`` of each request is the file descriptor of a namespace. A request
 with ``tables`` configures the namespace. A request with ``sets`` corrects the sets of addresses in the packet filter. A
 request with ``announced`` announces addresses to the computers in the network. All other requests read the namespace.
@@ -168,7 +168,7 @@ def _announce(device: str, addresses: Iterable[str]) -> None:
     """Announce the addresses of ``device``, because other computers may have cached another gateway's MAC address.
 
     Use ARP for IPv4 (RFC 5227), and neighbour advertisements for IPv6 (RFC 4861, 4.4). Call this function after both
-    ends of the veth pair are set up: before, the kernel drops the packets.
+    ends of the veth pair are set up: until then, the kernel drops the packets.
     """
     octets = bytes.fromhex(_wait_for_carrier(device)["address"].replace(":", ""))
     for address in map(ipaddress.ip_interface, addresses):

@@ -1,8 +1,8 @@
 """The processes of OpenVPN servers: their start as root with few capabilities, and their identification.
 
-OpenVPN starts as root, and opens its port, tap and management socket. It then calls chroot(2) with an empty folder, and
-changes to an unprivileged user. OpenVPN 2.6 would retain CAP_NET_ADMIN, by which OpenVPN could join every VLAN of the
-gateway. Therefore the capability bounding set contains only the capabilities that the start needs. With
+OpenVPN starts as root, and opens its port, tap and management socket. OpenVPN then calls chroot(2) with an empty
+folder, and changes to an unprivileged user. OpenVPN 2.6 would retain CAP_NET_ADMIN, by which OpenVPN could join every
+VLAN of the gateway. Therefore the capability bounding set contains only the capabilities that the start needs. With
 ``no_new_privs``, no program that OpenVPN executes can get other capabilities.
 """
 

@@ -70,7 +70,7 @@ class OutsideRouting:
         """
 
     def read(self, interfaces: Iterable[KernelInterface]) -> ObservedOutside:
-        """Return the packet filter. If it exists, also return which of ``interfaces`` forward packets."""
+        """Return the packet filter. If the filter exists, also return which of ``interfaces`` forward packets."""
         listing = self._tables.read(*TABLE)
         names = [interface.name for interface in interfaces] if listing is not None else []
         found = {name: self._kernel.read_forwarding(name) for name in names}
@@ -120,7 +120,7 @@ class OutsideRouting:
             return self._segments
 
     def restore(self) -> None:
-        """Restore the packet filter that the latest wanted document requires. Do nothing if it requires no filter.
+        """Restore the packet filter that the latest wanted document requires. Do nothing if the document requires none.
 
         Log a warning if the kernel's filter differed from the required filter. Raise Refused if the kernel refuses the
         filter. Thread-safe.
@@ -139,9 +139,9 @@ class OutsideRouting:
         """Replace the packet filter, and enable forwarding at the gateway's interfaces towards the outside.
 
         If no network has a link to the outside, remove the packet filter. Skip a missing interface:
-        `find_outside_faults` describes it, and the next reading after its creation finds that it does not forward
-        packets. Log a warning if a destination has IPv6 networks and the gateway does not forward IPv6 packets. Raise
-        Refused if the kernel refuses the filter.
+        `find_outside_faults` reports the missing interface. When the interface has been created, the next reading finds
+        that the interface does not forward packets. Log a warning if a destination has IPv6 networks and the gateway
+        does not forward IPv6 packets. Raise Refused if the kernel refuses the filter.
         """
         with self._lock:
             self._segments = tuple(segments)
@@ -159,7 +159,7 @@ class OutsideRouting:
             log.warning("ipv6_not_forwarded", destinations=", ".join(needing), remedy=FORWARD_IPV6)
 
     def _replace_filter(self) -> None:
-        """Write the wanted packet filter, and remove the connections of publications that the filter no longer has."""
+        """Write the wanted packet filter, and remove the connections of publications that have ended."""
         self._is_cleaned = False
         if self._wanted is None:
             self._tables.remove(*TABLE)
@@ -174,7 +174,7 @@ def _forwards_ipv6() -> bool:
 
 
 def _remove_ended_connections(segments: Iterable[Segment]) -> bool:
-    """Remove the connections of ended publications from the connection table. Return False if it should be repeated.
+    """Remove the connections of ended publications from the connection table. Return False to request a repetition.
 
     If the removal fails, only log the error, because the packet filter drops these connections' packets anyway. An
     error in the table's answers must not end the agent, which calls `OutsideRouting.receive` again after each start.

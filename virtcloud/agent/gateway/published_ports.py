@@ -3,9 +3,9 @@
 On a gateway, each network with published ports has its own namespace, and a link (`outside_links`) that connects this
 namespace with the gateway's main namespace. The destination of a packet from outside to a published port is translated
 twice. First, the main namespace replaces the address by the address of the link's end in the network's namespace. Then
-the network's namespace replaces the address and the port by the guest's. If the gateway is the guest's router for the
-packet's IP version, the source address stays the client's. Otherwise the network's namespace replaces the source
-address by the gateway's address in the network, so that the answers reach the gateway.
+the network's namespace replaces the address and the port by the guest's address and port. If the gateway is the guest's
+router for the packet's IP version, the source address remains the client's address. Otherwise the network's namespace
+replaces the source address by the gateway's address in the network, so that the answers reach the gateway.
 
 ================================================  ====================================================================
 packets from outside                              reach no guest, because

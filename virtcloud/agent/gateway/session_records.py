@@ -51,7 +51,7 @@ class SessionRecords:
 
 
 def list_server_files(folder: Path) -> list[Path]:
-    """Return the files in a VPN server's folder, also the incomplete records that a killed agent left.
+    """Return the files in a VPN server's folder, including the incomplete records that a killed agent left.
 
     Raise Refused if the folder cannot be read.
     """

@@ -33,8 +33,12 @@ PRINCIPALS: Final = 2
 def verify_certificate(proof: str, authority: PublicKey, now: datetime) -> ProvenUser:
     """Return the claims of the certificate in ``proof``, which is sshd's line about the certificate.
 
-    Raise Forbidden if ``proof`` is no line about a user's certificate, if the certificate is not valid at the time
-    ``now``, if another key than ``authority`` signed the certificate, or if a claim is missing.
+    Raise Forbidden in these cases:
+
+    * ``proof`` is no line about a user's certificate.
+    * The certificate is not valid at the time ``now``.
+    * Another key than ``authority`` signed the certificate.
+    * A claim is missing.
     """
     certificate = _parse_certificate(proof)
     try:

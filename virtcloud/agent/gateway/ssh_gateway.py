@@ -137,7 +137,7 @@ class SshGateway:
             self.ensure_no_sshd()
 
     def ensure_sshd(self, server: SshServer) -> None:
-        """Stop a running sshd, and start the sshd for ``server``. Raise Refused with the reason if it cannot start."""
+        """Stop a running sshd, and start the sshd for ``server``. Raise Refused if the new sshd does not start."""
         self._stop_sshd()
         with refuse_os_errors(f"create the folder of the sshd in {self._folder}"):
             (self._folder / REQUESTS).mkdir(parents=True, exist_ok=True, mode=0o755)
@@ -161,7 +161,7 @@ class SshGateway:
         log.info("sshd_started", port=server.port, pid=pid)
 
     def ensure_no_sshd(self) -> None:
-        """Stop the sshd, and remove its records. An absent sshd is success.
+        """Stop the sshd if it runs, and remove its records.
 
         Raise Refused if the sshd does not end, or a record cannot be removed.
         """
@@ -188,15 +188,16 @@ class SshGateway:
         """
         if self._requests is not None:
             return
-        # After `close`, a former thread may still run. Until the former thread ends, the call of `SshSessions.stop` by
-        # `close` could also end the `run` of a new thread.
+        # After `close`, a former thread may still run. Wait for its end: the call of `SshSessions.stop` in `close`
+        # requests the end of `run`, and while the former thread runs, this request could end `run` in a new thread
+        # instead.
         for thread in self._threads:
             thread.join()
         self._threads, path = [], self._folder / REQUESTS / SOCKET
         requests = SshRequests(path, find_ssh_user().pw_uid, self._grants, self._sessions, self._connect)
         try:
             self._sessions.take_over()
-            # "SSH requests" starts last, so that no request is answered before an error
+            # "SSH requests" starts last: if an earlier operation raises an error, no request has been answered
             for name, run in (("SSH sessions", self._sessions.run), ("SSH requests", requests.run)):
                 thread = threading.Thread(target=run_again, args=(run,), name=name, daemon=True)
                 thread.start()

@@ -51,7 +51,7 @@ leave free, so that a few users cannot lock all others out.
 MAX_WAITING: Final = 16
 """Limit of one user's requests that wait for a grant, so that other users find free threads."""
 MAX_OF_USER: Final = 32
-"""Limit of one user's requests at the same time: by default, ``virtcloud cluster run`` logs in to 32 guests at once."""
+"""Limit of one user's simultaneous requests: the default number of simultaneous logins of ``virtcloud cluster run``."""
 BACKLOG: Final = 128
 REQUEST_S: Final = 5.0
 """Time limit in seconds for the receipt of a request, and for each wait for a free thread."""

@@ -74,8 +74,8 @@ class SshSessions:
     def take_over(self) -> None:
         """Read the connections that an earlier agent process recorded. Manage those whose relays still run.
 
-        Skip managed connections, so that a call after an error is correct. Raise Refused if a relay cannot be examined,
-        for example because the agent has reached its limit of open files.
+        Skip connections that are already managed, so that this method can be called again after an error. Raise Refused
+        if a relay cannot be examined, for example because the agent has reached its limit of open files.
         """
         managed = {(session.pid, session.started) for session in self.sessions}
         for session in self._read():
@@ -87,7 +87,7 @@ class SshSessions:
         self.end_expired()
 
     def release(self) -> None:
-        """Stop managing all connections. They continue, and stay recorded for the next `take_over`.
+        """Stop managing all connections. The connections continue, and stay recorded for the next `take_over`.
 
         Call this method only while neither `run` nor `add` runs.
         """

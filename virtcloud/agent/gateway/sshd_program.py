@@ -10,7 +10,7 @@ The agent runs `main` with ``python -I -S``, so the program uses only the standa
 4. check the port, drop the privileges, and execute sshd, which keeps the process ID of step 1
 
 As an unprivileged user, the sshd cannot change to another user. Its only capability is CAP_NET_BIND_SERVICE, for a port
-below 1024. It writes its log to the host's syslog.
+below 1024. The sshd writes its log to the host's syslog.
 """
 
 import ctypes

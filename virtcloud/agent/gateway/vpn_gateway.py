@@ -95,7 +95,7 @@ class VpnGateway:
         """Return the observed VPN. Take over running servers of an earlier agent process.
 
         Raise Refused if servers are wanted and the host lacks an unprivileged user for them. Also raise Refused if a
-        server's folder cannot be read, or its record because too many files are open.
+        server's folder cannot be read, or if a server's record cannot be read because too many files are open.
         """
         servers = [server for protocol in VpnProtocol if (server := self._observe(protocol, interfaces)) is not None]
         port = self._wanted.ports.get(VpnProtocol.TCP) if self._wanted else None
@@ -152,7 +152,7 @@ class VpnGateway:
             launch.close()
 
     def ensure_no_server(self, protocol: VpnProtocol) -> None:
-        """Stop a server, and remove its tap and its records. An absent server is success."""
+        """Stop a server if it runs, and remove its tap and its records."""
         self._stop(protocol)
         self._interfaces.ensure_no_tap(DEVICES[protocol])
         with refuse_os_errors(f"remove the records of {self._path(protocol)}"):
@@ -252,7 +252,7 @@ class VpnGateway:
         for pid in [pid for pid in self._children if read_start_time(pid) is None]:
             reap(pid)
             self._children.discard(pid)
-        if thread is not None:  # the thread's last record of connections must not follow the removal of the records
+        if thread is not None:  # the thread must write its last record before the records are removed
             thread.join(STOP_S)
 
     def _wait_for_end(self, step: EndVpnSessions) -> None:

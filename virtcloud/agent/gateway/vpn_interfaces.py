@@ -33,7 +33,7 @@ class VpnKernel(Protocol):
         """Stop the host's IP stack from using an interface."""
 
     def delete(self, index: int) -> None:
-        """Delete an interface. An absent interface is success."""
+        """Delete an interface. Do nothing if the interface is absent."""
 
 
 def is_own_tap(interface: KernelInterface, name: str) -> bool:
@@ -68,7 +68,7 @@ class VpnInterfaces:
         return index
 
     def ensure_no_tap(self, name: str) -> None:
-        """Delete a tap, even if it is incomplete. An absent tap is success. A foreign interface is not changed."""
+        """Delete a tap, even if the tap is incomplete. Do not delete a foreign interface with the tap's name."""
         for interface in self._kernel.list_interfaces():
             if is_own_tap(interface, name):
                 self._kernel.delete(interface.index)
@@ -100,7 +100,7 @@ class VpnInterfaces:
         self._kernel.change(index, up=True)
 
     def ensure_no_port(self, cluster: str, name: str) -> None:
-        """Delete the port with this name if it belongs to the cluster. An absent port is success."""
+        """Delete the port with this name if the port exists and belongs to the cluster."""
         for interface in self._kernel.list_interfaces():
             if interface.name == name and names.cluster_of_alias(interface.alias) == cluster:
                 self._kernel.delete(interface.index)

@@ -35,8 +35,8 @@ END_S = 10.0
 MAX_SESSIONS = 500
 """Limit of concurrent sessions on this host."""
 MAX_REFUSALS = 20
-"""Limit of sessions beyond `MAX_SESSIONS` that the agent refuses at the same time. SBF learns nothing about further
-sessions, and refuses them when the agent has not joined them in time.
+"""Limit of simultaneous refusals of sessions beyond `MAX_SESSIONS`. The agent sends SBF no answer about further
+sessions, and SBF refuses them because the agent has not joined them in time.
 """
 
 
@@ -103,7 +103,7 @@ class SessionListener:
                 after, pause = 0, min(2 * pause, MAX_RETRY_S)  # with a restored database, SBF may count from 0 again
 
     def _start(self, session: GuestSession) -> None:
-        """Serve a session in a new thread, or refuse it there, because SBF may answer slowly."""
+        """Serve or refuse a session in a new thread, because SBF may answer slowly."""
         if self._free.acquire(blocking=False):
             self._start_thread(session, self._relay, self._free)
             return

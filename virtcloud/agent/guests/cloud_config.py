@@ -14,7 +14,7 @@ from virtcloud.model.user_data import HEADER, check_user_data
 from virtcloud.model.yaml_loader import YamlLoader
 
 MAX_WIDTH: Final = 1 << 20
-"""The width at which YAML lines are wrapped: an SSH key is shorter, so it stays on one line."""
+"""The width at which YAML lines are wrapped. SSH keys are shorter, so each key stays on one line."""
 KINDS: Final[dict[type[yaml.Node], str]] = {
     yaml.MappingNode: "a mapping",
     yaml.SequenceNode: "a list",

@@ -29,7 +29,7 @@ STALL_S, WRITE_S, WRITE_POLL_S = 1.0, 30.0, 0.01
 the pause between attempts to write.
 """
 Listener = Callable[[bytes], None]
-"""A function that receives a console's output. It must not block. ``b""`` means that the console has ended."""
+"""A function that receives a console's output. The function must not block. ``b""``: the console has ended."""
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class GuestConsoles:
         self._thread: threading.Thread | None = None
 
     def knows(self, domain: str) -> bool:
-        """Return whether the console of a domain was added and has not ended. A console with a log must also be open.
+        """Return whether the console of a domain was added, has not ended, and is open if it has a log.
 
         If the console could not be opened, the next call of `add` tries again.
         """

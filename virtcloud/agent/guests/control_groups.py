@@ -70,8 +70,8 @@ class ContainerGroups(Protocol):
     def limit_started(self, domain: str, pids: int, former: str) -> str:
         """Set the limit of processes if the host can set this limit only after the guest's start. Log a failure.
 
-        ``former`` identifies the start of the container for which the limit is set, or is "". Return the start for
-        which the limit is set now.
+        ``former`` is the result of the previous call, or "". The result identifies the start of the container after
+        which the limit was set.
         """
 
     def ensure_none(self, domain: str) -> None:
@@ -113,8 +113,8 @@ class ControlGroups:
         """If systemd manages the container's group, limit the container's number of processes.
 
         Do nothing if ``former`` identifies the running libvirt process of the container. Otherwise, set the limit, and
-        return the process ID and start time of this process. After a failure, return ``former``. Log a failure once
-        until the failure changes.
+        return the process ID and start time of this process. After a failure, return ``former``. Log a failure only if
+        it differs from the previous failure.
         """
         if not SYSTEMD.exists():
             return former

@@ -64,7 +64,7 @@ class DomainPreparation:
     def find_image(self, name: str, guest: GuestWanted) -> GuestImage:
         """Return the image of a guest. ``name`` is the name of the guest's domain.
 
-        Raise Refused if the image is missing, and StepPending while it is being fetched from SBF's catalogue.
+        Raise Refused if the image is missing, and StepPending while the image is being fetched from SBF's catalogue.
         """
         if guest.image_source is None:
             return read_image(self.settings.images, guest.image)

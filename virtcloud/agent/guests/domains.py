@@ -16,8 +16,8 @@ class DomainOwnership:
     """The content of a domain's metadata element.
 
     The element names the guest and the guest's cluster. ``digest`` is the digest of the wanted state with which the
-    guest was started. ``starts`` is the number of resets in this wanted state; the element lacks the number 0, and the
-    elements of earlier versions lack every number.
+    guest was started. ``starts`` is the number of resets in this wanted state. The element lacks this number if the
+    number is 0, or if an earlier version of the agent wrote the element.
     """
 
     cluster: str
@@ -57,7 +57,7 @@ class HypervisorApi(Protocol):
         """
 
     def destroy(self, name: str) -> None:
-        """Stop a domain immediately. An absent domain is success."""
+        """Stop a domain immediately. Do nothing if the domain is absent."""
 
     def find_console(self, name: str) -> str | None:
         """Return the path of the terminal of a domain's console, or None if the domain or the terminal is missing."""

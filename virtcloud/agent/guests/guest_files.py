@@ -77,10 +77,14 @@ class GuestFiles:
     def limit_started(self, domain: str) -> None:
         """Limit the processes of a running container, unless the limit was set since the start. Idempotent.
 
-        A running container still lacks this limit if the agent was killed between the container's start and the setting
-        of the limit, or if the container's start took longer than the start's time limit and then succeeded, or if root
-        in the container rebooted the container. A failure is only logged, so that the agent can continue to read this
-        host's state. The next call tries again.
+        A running container can lack this limit for three reasons:
+
+        * The agent was killed between the container's start and the setting of the limit.
+        * The container's start exceeded the start's time limit, and then succeeded.
+        * Root in the container rebooted the container.
+
+        If the limit cannot be set, only log the error, so that the agent can continue to read this host's state. The
+        next call tries again.
         """
         path = self._folder / domain / WANTED_LIMIT
         record = path.with_name(LIMITED_START)
@@ -94,7 +98,7 @@ class GuestFiles:
             log.warning("limit_not_set", domain=domain, limit="pids", error=error)
 
     def ensure_none(self, domain: str) -> None:
-        """Remove a guest's files, root, logs and control group. Absent files are success.
+        """Remove a guest's files, root, logs and control group. Each of these may be absent.
 
         Raise Refused if something cannot be removed.
         """

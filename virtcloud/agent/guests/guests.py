@@ -157,10 +157,13 @@ class LocalGuests:
     def ensure_no_guests(self, cluster: str, guests: tuple[str, ...], kept: tuple[str, ...] = ()) -> None:
         """Stop all ``guests`` at the same time: request their shutdown, and destroy them after the grace period.
 
-        Then remove their disks and logs, except those of ``kept``. Also remove those of guests that have already ended,
-        unless a hypervisor does not answer: such a guest may run there. If a guest cannot be destroyed, stop the other
-        guests nevertheless, then raise Refused, or Unreachable if the guest's hypervisor does not answer. Also raise
-        Unreachable if a guest may run on a hypervisor that does not list its domains.
+        Then remove the disks and logs of the guests, except those of ``kept``. This includes guests that had ended
+        before the call. But if a hypervisor does not answer, keep the disks and logs of guests that no hypervisor
+        lists: they may run on the hypervisor that does not answer.
+
+        Stop all other guests even if a guest cannot be destroyed. Then raise Refused, or Unreachable if this guest's
+        hypervisor does not answer. Also raise Unreachable if a guest may run on a hypervisor that does not list its
+        domains.
         """
         domains, unreachable = self._hypervisors.list_domains()
         owned = [
@@ -185,7 +188,7 @@ class LocalGuests:
             raise Unreachable("; ".join(unreachable))
 
     def _forget_stopped(self, stopped: Collection[str], kept: Container[str]) -> None:
-        """Remove the consoles of domains, and the disks and logs of those that are not in ``kept``."""
+        """Remove the consoles of the domains ``stopped``, and the files of those domains that are not in ``kept``."""
         for name in stopped:
             self._remove_console(name)
         for name in stopped:

@@ -54,8 +54,8 @@ class HostHypervisors:
     def list_domains(self) -> tuple[list[tuple[HypervisorApi, GuestDomain]], list[str]]:
         """Return (hypervisor, domain) for each domain, and an error for each hypervisor that does not list its domains.
 
-        A hypervisor also lists no domains if libvirt cannot read one of them. The guests on this host's other
-        hypervisors do not depend on this domain.
+        A hypervisor also lists no domains if libvirt cannot read one of them. Such an error does not prevent the
+        listing of other hypervisors' domains.
         """
         domains: list[tuple[HypervisorApi, GuestDomain]] = []
         unreachable: list[str] = []
@@ -67,9 +67,10 @@ class HostHypervisors:
         return domains, unreachable
 
     def find_domains(self, name: str, target: HypervisorApi) -> tuple[list[GuestDomain], bool]:
-        """Return the domains with this name, and whether all hypervisors answered. Raise the error of ``target``.
+        """Return the domains with this name, and whether all hypervisors answered.
 
-        Skip other hypervisors that do not answer, or refuse the search. Nevertheless a guest cannot run twice: the
+        If ``target`` does not answer or refuses the search, raise this error. Skip any other hypervisor that does not
+        answer or refuses the search. The guest could be running on a skipped hypervisor, but cannot run twice: the
         kernel refuses a second interface with the name of the guest's bridge port.
         """
         domains: list[GuestDomain] = []

@@ -29,9 +29,9 @@ _ALIVE = frozenset(
 )
 """The states of a running guest.
 
-A guest is paused by an administrator (``virsh suspend``, ``virsh dump``), while it starts, or, if an earlier version of
-the agent started it, by QEMU when the host's disk is full. The agent does not restart a paused guest: the guest would
-lose its memory.
+A guest can be paused because it is starting, or because an administrator paused it (``virsh suspend``, ``virsh dump``).
+If an earlier version of the agent started the guest, QEMU also pauses the guest when the host's disk is full. The agent
+does not restart a paused guest, because the guest would lose its memory.
 """
 _CONNECTION_LOST = frozenset(
     {libvirt.VIR_ERR_SYSTEM_ERROR, libvirt.VIR_ERR_INTERNAL_ERROR, libvirt.VIR_ERR_RPC, libvirt.VIR_ERR_NO_CONNECT}
@@ -52,7 +52,7 @@ class LibvirtDeadlines:
 
 @dataclass(slots=True, eq=False)
 class LibvirtConnection:
-    """A connection with libvirtd. ``calls`` is the number of its calls that have not returned."""
+    """A connection with libvirtd. ``calls`` is the number of calls over this connection that have not returned."""
 
     opened: Any
     calls: int = 0
@@ -78,7 +78,7 @@ class LibvirtHypervisor:
         self._connections: list[LibvirtConnection] = []
 
     def close(self) -> None:
-        """Close all connections. If libvirtd hangs, they stay open until this process ends."""
+        """Close all connections. If libvirtd hangs, the connections stay open until this process ends."""
         with suppress(Unreachable):
             self._calls.run("close the connection", self._close, self._deadlines.close_s)
 
@@ -136,10 +136,14 @@ class LibvirtHypervisor:
     def _call(self, action: str, call: Callable[[Any], T], *, repeat: bool = True, changes: bool = False) -> T:
         """Call libvirtd with a deadline, which is longer if ``changes``.
 
-        ``repeat``: if the connection is lost, repeat the call once, unless this call has opened the connection. Raise
-        Unreachable if no connection can be opened, or if the connection is lost and the call is not repeated, or if the
-        connection is lost again during the repeated call. Also raise the Unreachable of `DeadlineCalls.run`, for
-        example if libvirtd does not answer in time. Raise Refused if libvirtd refuses the call.
+        ``repeat``: if the connection is lost, repeat the call once, unless this call has opened the connection.
+
+        Raise Refused if libvirtd refuses the call. Raise Unreachable in these cases:
+
+        * no connection can be opened
+        * the connection is lost, and the call is not repeated
+        * the connection is lost again during the repeated call
+        * `DeadlineCalls.run` raises Unreachable, for example because libvirtd does not answer in time
         """
         seconds = self._deadlines.change_s if changes else self._deadlines.read_s
         try:

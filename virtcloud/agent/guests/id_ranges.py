@@ -16,7 +16,7 @@ FIRST_ID: Final = 0x10000000
 END: Final = 0x70000000
 """All IDs are below this number. systemd and other programs use some of the higher IDs (systemd.io/UIDS-GIDS)."""
 CLONE_IDS: Final = range(END - IDS_PER_GUEST, END)
-"""The user IDs with which qemu-img reads disks of virtual machines (`disk_archives`). No container has them."""
+"""The user IDs with which qemu-img reads disks of virtual machines (`disk_archives`). No container gets these IDs."""
 RECORD = "ids"
 
 

@@ -31,7 +31,7 @@ from virtcloud.model.message_text import to_mib
 from virtcloud.model.values import Name
 
 MAX_FETCHES: Final = 2
-"""The number of simultaneous fetches from URLs, and the number of other simultaneous fetches."""
+"""Limit of simultaneous fetches from URLs. Fetches from other sources have a separate limit of the same number."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 RESERVE_BYTES: Final = 64 << 20
 """Bytes that the cache leaves free on the disk for other programs."""
@@ -140,7 +140,7 @@ class ImageCache:
         self.wake()
 
     def _discard(self, fetch: FetchState) -> None:
-        """Remove the files of a failed fetch. Raise no OSError, but log the error if a partial file is not removed."""
+        """Remove the files of a failed fetch. If a partial file cannot be removed, log the OSError and return."""
         shutil.rmtree(self._folder.new_folder(fetch.id), ignore_errors=True)
         try:
             remove_partial_file(self._folder.partial_path(fetch.id))
@@ -184,9 +184,9 @@ class ImageCache:
         target = self.settings.folder / fetch.source.sha256
         with self._lock:
             if self._folder.find(fetch.source) is None:
-                shutil.rmtree(target, ignore_errors=True)  # exists only if another program removed the content
+                shutil.rmtree(target, ignore_errors=True)  # if it exists, another program removed its content
                 new.rename(target)
-                fetch.reserved = 0  # the image is now counted as an entry of the folder
+                fetch.reserved = 0  # from now on, the image counts as an entry of the cache's folder
                 log.info("image_fetched", image=fetch.name, sha256=fetch.source.sha256, bytes=fetch.source.size)
         shutil.rmtree(new, ignore_errors=True)
 
@@ -213,7 +213,8 @@ class ImageCache:
     def _advance(self, fetch: FetchState, done: int) -> None:
         """Record that ``done`` bytes are stored. Raise SlotYielded if the fetch must leave its slot to another fetch.
 
-        Otherwise, a server that sends slowly could occupy a slot for days after the end of the guests.
+        Without this limit, a slow server could occupy a slot for days after the guests that needed the image have
+        ended.
         """
         fetch.done = done
         if fetch.is_wanted(self.clock()):
@@ -229,8 +230,8 @@ class ImageCache:
     def _wait(self, fetch: FetchState, attempts: int, error: VirtcloudError) -> None:
         """Wait before the next attempt. Raise ``error`` if no guest has needed the image for `UNWANTED_S` seconds.
 
-        Another fetch can run during the wait. Otherwise, `MAX_FETCHES` servers that do not answer would stop all
-        fetches.
+        Another fetch can run during the wait. Without this rule, `MAX_FETCHES` servers that do not answer would stop
+        all fetches.
         """
         fetch.trouble = str(error)
         if not fetch.is_wanted(self.clock()):
@@ -264,7 +265,7 @@ class ImageCache:
         """
         others = [other for other in self._fetches.values() if other is not fetch and other.reserved]
         counted = {self._folder.partial_path(other.id) for other in (*others, fetch)}
-        if self._folder.find(fetch.source) is None:  # the remaining folder will be replaced
+        if self._folder.find(fetch.source) is None:  # `_publish` will replace the image's incomplete folder
             counted.add(self.settings.folder / fetch.source.sha256)
         entries = (path for path in self._folder.list_entries() if path not in counted)
         size = sum(map(read_size, entries)) + sum(other.reserved for other in others)
@@ -291,7 +292,10 @@ class ImageCache:
         )
 
     def _remove_remains(self) -> None:
-        """Remove what a killed agent was unpacking or removing, before the first fetch. This can take minutes."""
+        """Before the first fetch, remove images that a killed agent did not finish unpacking or removing.
+
+        The removal can take minutes.
+        """
         with self._cleaning:
             if self._is_clean:
                 return

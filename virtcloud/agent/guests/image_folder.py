@@ -35,7 +35,7 @@ CATALOGUE_IDENTITY: Final = re.compile(
     rf"/.*/{FOLDER}/({Sha256.pattern})/({ROOTFS}|disk\.[a-z0-9]+)(?: \d+){{2,3}}", re.DOTALL
 )
 DISK_IDENTITY: Final = re.compile(r"(/.*?) \d+((?: \d+){2})", re.DOTALL)
-"""The parts are the path, and the numbers after the inode (`is_same_image`)."""
+"""Matches a disk's identity. The groups are the path, and the numbers after the inode (`is_same_image`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ class ImageFolder:
         `end_former_uses` ends the former uses. The record ends when the guest's folder is removed.
 
         After a power failure, an image without a record could be evicted, although the guest's disk needs it. Raise
-        Refused if the record cannot be written. If another program removed the file `SIZE`, only the time of the last
-        use is not recorded: the guests can use the image all the same.
+        Refused if the record cannot be written. If another program removed the file `SIZE`, the time of the last use is
+        not recorded, but guests can still use the image.
         """
         record = guest_folder / CHECKSUM
         with refuse_os_errors(f"record the use of an image in {guest_folder}"):

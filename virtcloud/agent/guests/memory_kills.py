@@ -5,9 +5,9 @@ containers and virtual machines, with both versions of control groups, with or w
 control group cannot be read, because the group does not exist after the end of the guest.
 
 A container can survive the kill of a process. Such a kill must not explain a later end of the container. Therefore the
-agent reads the log each time it reads the host, and ignores a kill that it read more than `_LATE_S` seconds before the
-earliest possible time of the end. The times in the log are not used, because they come from a clock of the kernel that
-programs cannot read.
+agent reads the log at each reading of the host. The agent ignores a kill if the agent read the kill more than `_LATE_S`
+seconds before the earliest possible time of the container's end. The times in the log are not used, because they come
+from a clock of the kernel that programs cannot read.
 """
 
 import os

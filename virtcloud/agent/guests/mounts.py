@@ -99,7 +99,7 @@ def sync_file_system(folder: Path) -> None:
 
 
 def list_mounts(folder: Path) -> list[Path]:
-    """Return the mount points below ``folder``, in the order of mounting. A mount point may have any bytes.
+    """Return the mount points below ``folder``, in the order of mounting. A path may contain any bytes.
 
     The paths begin with ``folder``, even if ``folder`` contains symbolic links, which the kernel resolves in its list.
     """

@@ -89,7 +89,7 @@ def pack(output: BinaryIO, texts: list[bytes]) -> None:
 
 
 def compile_patterns(patterns: tuple[str, ...]) -> Callable[[str], object]:
-    """Return a function whose value is true if a path matches one of the patterns."""
+    """Return a function that returns whether a path matches one of the patterns."""
     return re.compile("|".join(fnmatch.translate(pattern) for pattern in patterns)).match
 
 

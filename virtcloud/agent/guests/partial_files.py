@@ -22,7 +22,8 @@ class PartialFile:
     def __init__(self, path: Path, progress: Callable[[int], object]) -> None:
         """Open the file, and compute the checksum of its content.
 
-        ``progress`` is called with the size in bytes after each increase. If it raises an error, close the file.
+        ``progress`` is called with the size in bytes after each increase. If ``progress`` raises an error, close the
+        file.
         """
         self._path, self._etag_path, self._progress = path, path.with_suffix(".etag"), progress
         self._file: BinaryIO = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "r+b", 0)
@@ -71,7 +72,7 @@ class PartialFile:
         self._digest, self.size = hashlib.sha256(), 0
 
     def close(self) -> None:
-        """Write the file to the disk, and close it, also if the writing fails."""
+        """Write the file to the disk. Close the file even if the writing fails."""
         with self._file:
             os.fsync(self._file.fileno())
 

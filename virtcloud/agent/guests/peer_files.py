@@ -96,7 +96,7 @@ def _hosts_lines(peers: list[Peer], own_key: str) -> Iterator[str]:
 def _service_lines(segment: Segment, own_key: str) -> Iterator[str]:
     """Yield the lines of ``hosts`` for the network's services: the full name and, if unambiguous, the plain name.
 
-    The plain name is ambiguous if a guest of the own cluster has the same name.
+    The plain name is ambiguous if a guest of the cluster with the key ``own_key`` has the same name.
     """
     own_names = {peer.name for peer in segment.peers if peer.cluster == own_key}
     for service, address in list_service_addresses(segment):

@@ -48,7 +48,7 @@ class RootReservations:
 
     @contextmanager
     def for_reading(self, domain: str, guest: str) -> Iterator[GuestRoot | StoppedGuestDisk]:
-        """Reserve a stopped guest's root or disk for reading within the block, and yield it.
+        """Reserve a stopped guest's root or disk for reading within the block, and yield the root or disk.
 
         The guest cannot start within the block. Raise Refused if the guest is being started or cloned, or has neither a
         root nor a disk.

@@ -87,7 +87,7 @@ class RootedFiles:
             _write_new(new, folder, text, (owner, group), stat.S_IMODE(former.st_mode) & ACCESS if former else mode)
 
     def write_link(self, path: str, target: str) -> None:
-        """Replace a file by a symbolic link to ``target``, unless it already is this link."""
+        """Replace the file at a path by a symbolic link to ``target``, unless the path already is this link."""
         if self.read_link(path) == target:
             return
         with self._new_name(path) as (folder, new):
@@ -97,7 +97,7 @@ class RootedFiles:
     def remove(self, path: str, pattern: str) -> None:
         """Remove the files, but not the folders, in ``path`` whose names match ``pattern``.
 
-        An absent folder is success.
+        Do nothing if the folder is absent.
         """
         if self.exists(path):
             with self._opened(path, os.O_RDONLY | os.O_DIRECTORY) as folder:
@@ -201,7 +201,7 @@ def _write_new(name: str, folder: int, content: str, owner: tuple[int, int], mod
         file.flush()
         os.fchown(file.fileno(), *owner)
         os.fchmod(file.fileno(), mode)
-        # The guest's next start does not write this file again, so it must survive a power failure.
+        # The guest's next start does not write this file again, so the file must survive a power failure.
         os.fsync(file.fileno())
 
 

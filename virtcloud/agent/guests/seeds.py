@@ -48,7 +48,7 @@ def render_meta_data(segment: Segment, guest: GuestWanted) -> str:
 
 
 def instance_id(segment: Segment, guest: GuestWanted) -> str:
-    """Return the instance ID of a guest. After a change of the ID, cloud-init configures the guest anew."""
+    """Return the instance ID of a guest. After a change of the ID, cloud-init acts as at the first boot."""
     return f"{guest.cluster or segment.id}-{guest.name}"
 
 

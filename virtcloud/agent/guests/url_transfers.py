@@ -46,9 +46,9 @@ def open_url(url: str, offset: int, etag: str | None, permitted: tuple[str, ...]
     None, every URL is permitted, but only public addresses: with other addresses, a user could make this host send
     requests to internal services.
 
-    Raise Refused if the URL is invalid or not permitted, if the server answers with a permanent error such as 404, or
-    after too many redirects. Raise Unreachable if the server does not answer, answers with a temporary error such as
-    503, or is too slow.
+    Raise Refused if the URL is invalid or not permitted. Also raise Refused if the server answers with a permanent
+    error such as 404, or with too many redirects. Raise Unreachable if the server does not answer, answers with a
+    temporary error such as 503, or is too slow.
     """
     headers = {"user-agent": f"virtcloud/{__version__}", "accept-encoding": "identity"}
     if offset and etag:
@@ -60,7 +60,7 @@ def open_url(url: str, offset: int, etag: str | None, permitted: tuple[str, ...]
                 start = offset if answer.status == PARTIAL_CONTENT else 0
                 yield FileTransfer(start, _validator(answer), _chunks(url, answer, watchdog))
             finally:
-                answer.close()  # it may have taken over the connection's socket
+                answer.close()  # the answer may have taken over the connection's socket
                 connection.close()
         except (OSError, HTTPException) as error:
             if isinstance(error, OSError) and error.errno in FULL:

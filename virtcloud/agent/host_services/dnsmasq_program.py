@@ -7,8 +7,8 @@ are:
 2. read the specification, which is one line of JSON
 3. configure the interface, drop the privileges, and execute dnsmasq, which keeps the process ID of step 1
 
-dnsmasq runs as a separate user. It keeps the capabilities to bind ports below 1024, to send raw packets, and to change
-its interface's neighbour entries. The capabilities are valid only in dnsmasq's network namespace. The namespace
+dnsmasq runs as a separate user. dnsmasq keeps the capabilities to bind ports below 1024, to send raw packets, and to
+change neighbour entries of its interface. The capabilities are valid only in dnsmasq's network namespace. The namespace
 forwards no packets, and ends with its last process.
 
 If the specification has neighbours, the program also binds each guest address to one guest (`guest_identity`).

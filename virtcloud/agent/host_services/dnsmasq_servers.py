@@ -79,7 +79,7 @@ class ServerPortKernel(Protocol):
         """Isolate a bridge's port: a bridge forwards no frames between isolated ports."""
 
     def delete(self, index: int) -> None:
-        """Delete an interface. An absent interface is success."""
+        """Delete an interface. Do nothing if the interface is absent."""
 
 
 class ServerRecord(RecordedProcess):
@@ -154,7 +154,7 @@ class DnsmasqServers:
         self._metadata.ensure(segment, record, _find_user())
 
     def ensure_no_server(self, cluster: str) -> None:
-        """Remove a cluster's server: its port, process, namespace and files. An absent server is success.
+        """Remove a cluster's server: its port, process, namespace and files. Each of these may be absent.
 
         Raise Refused if the files cannot be removed.
         """
@@ -282,7 +282,7 @@ def _file_arguments(folder: Path) -> list[str]:
 
 
 def _write_files(folder: Path, files: DnsmasqFiles, user: pwd.struct_passwd) -> None:
-    """Write the files, readable for the group of dnsmasq's user. Only root can change them."""
+    """Write the files. The group of dnsmasq's user can read the files, and only root can change them."""
     folder.mkdir(parents=True, exist_ok=True)
     os.chown(folder, 0, user.pw_gid)
     folder.chmod(FOLDER_MODE)

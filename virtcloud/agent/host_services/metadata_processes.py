@@ -83,7 +83,7 @@ class MetadataProcesses:
                 raise
 
     def remove(self, cluster: str) -> None:
-        """Kill the process of a cluster, and remove its record. An absent process is success."""
+        """Kill the process of a cluster if it runs, and remove its record."""
         kill_processes(self._argument(cluster), list_own_processes())
         with refuse_os_errors(f"remove the record of cluster {cluster}"), suppress(FileNotFoundError):
             (self._folder / cluster / RECORD).unlink()

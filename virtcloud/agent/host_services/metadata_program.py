@@ -10,8 +10,8 @@ The documents contain private keys. The documents are only in this process's mem
 cannot read. The source address of a request identifies the guest (`guest_identity`), without credentials.
 
 A guest cannot disturb other guests: the kernel accepts few connections per second from each guest. The program reads at
-most `HEAD_BYTES` of a request. It serves at most `CONNECTIONS` connections of a guest at once, each for at most
-`LIMIT_S` seconds. Each connection carries one request (RFC 9112, 9.6: ``Connection: close``).
+most `HEAD_BYTES` of a request. The program serves at most `CONNECTIONS` connections of a guest at once, each for at
+most `LIMIT_S` seconds. Each connection carries one request (RFC 9112, 9.6: ``Connection: close``).
 """
 
 import ipaddress

@@ -77,7 +77,7 @@ class JobAccessProvider(Protocol):
         """
 
     def close(self, key: str) -> None:
-        """Remove the access. An absent access is success. Raise Refused if a part of the access cannot be removed."""
+        """Remove the access if it exists. Raise Refused if a part of the access cannot be removed."""
 
     def is_lost(self, key: str) -> bool:
         """Return whether an opened access has ended by itself, and can be opened again without harm to connections."""
@@ -119,10 +119,10 @@ def list_host_addresses(network: IpNetwork, access: JobAccess) -> Iterator[IpAdd
     """Yield the addresses of a subnet, except the guests' addresses, in the order of a job's search. Pure.
 
     The addresses are first listed in descending order, and this list is then rotated. If ``access.first_candidate`` is
-    an index, the address with this index comes first, and the addresses before it in the list come last. If
-    ``access.first_candidate`` is None, only the first part of the list is rotated, by a checksum of the job's key. This
-    part has the highest addresses: an eighth of the subnet's size, but at least `BATCH_SIZE` and at most `MAX_ROTATED`
-    addresses. The other addresses follow in descending order.
+    an index, the address with this index comes first, and the addresses that preceded this address in the list come
+    last. If ``access.first_candidate`` is None, only the first part of the list is rotated, by a checksum of the job's
+    key. This part has the highest addresses: an eighth of the subnet's size, but at least `BATCH_SIZE` and at most
+    `MAX_ROTATED` addresses. The other addresses follow in descending order.
     """
     guest_addresses = {ip_interface(address).ip for guest in access.guests for address in guest.addresses}
     address_type: Callable[[int], IpAddress] = type(network.network_address)

@@ -47,7 +47,7 @@ class RelayProvider(Protocol):
         """Return the path of a relay's socket. The relay need not exist."""
 
     def ensure_none(self, key: str) -> None:
-        """Remove a relay. An absent relay is success."""
+        """Remove a relay. Do nothing if the relay is absent."""
 
     def is_lost(self, key: str) -> bool:
         """Return whether a relay's process has ended, and no connection through the relay is left."""
@@ -65,10 +65,11 @@ class JobFiles:
     def open(self, access: JobAccess) -> ScriptEnvironment:
         """Create the relay and write the files. Raise Refused if the user is unknown or the relay cannot start.
 
-        If no subnet has a free address for the relay, there are two cases. If the job had a relay before (`is_lost` has
-        returned true, or the job's folder contains the files for use with a relay), leave the files unchanged and raise
-        NoFreeAddress, so that the caller tries again. Otherwise write the files nevertheless, with an ssh configuration
-        that makes ssh only print this error.
+        If no subnet has a free address for the relay, there are two cases:
+
+        * The job had a relay before: `is_lost` has returned true, or the job's folder contains the files for use with a
+          relay. Leave the files unchanged and raise NoFreeAddress, so that the caller tries again.
+        * The job had no relay. Write the files, with an ssh configuration with which ssh only prints this error.
         """
         files = {"hosts": render_hosts(access.guests), "hostfile": render_hostfile(access.guests)}
         variables = {"VCLUSTER_HOSTS": "hosts", "VCLUSTER_HOSTFILE": "hostfile"}

@@ -25,8 +25,8 @@ ROOT_MODE = 0o711  # users can enter the folder, but not list it
 FOLDER_MODE, FILE_MODE = 0o500, 0o600  # the user's ssh adds host keys to the file known_hosts
 COMPLETE_PREFIX, NEW_PREFIX, OLD_PREFIX = ".made-", ".new-", ".old-"  # no cluster's key begins with a dot
 USER_BYTES, USER_FILES, PAGE = 1 << 18, 32, 4096
-"""The maximum numbers of bytes and of files that a user can add to the folder, such as known hosts and sockets of ssh.
-A tmpfs stores each file in whole pages of ``PAGE`` bytes.
+"""The maximum numbers of bytes and of files that a user can add to the folder. ssh adds known hosts and sockets. A
+tmpfs stores each file in whole pages of ``PAGE`` bytes.
 """
 REMOVE_TIMEOUT_S = 60.0
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8  # linux/mount.h
@@ -113,7 +113,7 @@ class JobFolders:
             return is_created and record.read_text() == _digest(find_account(user), files)
 
     def ensure_none(self, key: str) -> None:
-        """Remove the folder of a job. An absent folder is success. Raise Refused if it cannot be removed."""
+        """Remove the folder of a job if it exists. Raise Refused if the folder cannot be removed."""
         with refuse_os_errors(f"remove the job's folder {self.path(key)}"):
             self._remove(key)
 

@@ -42,7 +42,7 @@ class JobPortKernel(Protocol):
         """Stop the host's IP stack from using an interface."""
 
     def delete(self, index: int) -> None:
-        """Delete an interface. An absent interface is success."""
+        """Delete an interface. Do nothing if the interface is absent."""
 
 
 OpenKernel = Callable[[], AbstractContextManager[JobPortKernel]]
@@ -87,7 +87,7 @@ class JobRelays:
         return self.socket_path(access.key)
 
     def ensure_none(self, key: str) -> None:
-        """Remove a job's relay. An absent relay is success. Raise Refused if the process cannot be ended."""
+        """Remove a job's relay if it exists. Raise Refused if the process cannot be ended."""
         with self._lock, self._open_kernel() as kernel:
             self._ensure_none(kernel, key)
 

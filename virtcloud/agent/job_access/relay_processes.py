@@ -23,7 +23,7 @@ RELAY_END_S, RELAY_KILL_S = 3.0, 3.0
 
 
 class RelayProcess:
-    """A relay process that is being started. It is no child of the agent, so it continues when the agent ends."""
+    """A relay process that is being started. The process is no child of the agent, so it survives the agent."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         """Store ``process``, which forks the relay process and ends. The relay process inherits the pipes."""

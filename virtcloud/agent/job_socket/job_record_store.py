@@ -56,8 +56,8 @@ class JobRecordStore:
     def change(self, cluster: ClusterKey, transition: Callable[[JobRecord | None], RecordT]) -> RecordT:
         """Replace a record by ``transition(record)``, first on disk and then in memory. Return the new record.
 
-        None stands for no record. If the new record equals the former record, only replace the object in memory. Raise
-        Refused if the record cannot be written. Also raise the errors of ``transition``.
+        None represents a missing record. If the new record equals the former record, replace only the object in memory.
+        Raise Refused if the record cannot be written. Also raise the errors of ``transition``.
         """
         with self._changed:
             before = self._jobs.get(cluster)

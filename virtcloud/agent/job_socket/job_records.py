@@ -31,7 +31,7 @@ from virtcloud.model.values import ClusterKey
 
 UNCOUNTED_ATTEMPT = 0
 LIST_GAP_S = 120
-"""If no list of jobs arrives for this time, the times since which jobs are missing start again.
+"""If no list of jobs arrives for this number of seconds, every measurement of how long a job is missing starts again.
 
 This is twice the period of the MoM hook's lists. Without lists, the agent does not know whether a job continued.
 """

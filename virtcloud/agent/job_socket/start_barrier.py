@@ -25,7 +25,7 @@ from virtcloud.model.views import ClusterView, PlacementProgress, PlacementView
 POLL_S = 1.0
 """Longest time in seconds of one check. A waiting caller learns of a cancellation within this time."""
 MIN_PROBE_S = 0.3
-"""Smallest time limit of a probe in seconds. Applies even if the caller does not want to wait."""
+"""Smallest time limit of a probe in seconds. A probe may take this time even if the caller does not want to wait."""
 
 
 class BarrierState(StrEnum):

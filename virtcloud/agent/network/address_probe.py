@@ -1,10 +1,10 @@
 """Address probes: find out which addresses are in use on a bridge. The host needs no address on the bridge.
 
-The module sends and receives raw frames (packet(7)), because the host's IP stack does not use the bridge. For IPv4, it
-sends an ARP probe (RFC 826, RFC 5227 §2.1.1) from 0.0.0.0, so no ARP cache stores the sender. For IPv6, it sends a
-neighbour solicitation (RFC 4861 §4.3) from the bridge's link-local address (RFC 4291 appendix A). A solicitation from
-the unspecified address ``::`` would be duplicate address detection. A guest that is about to use the probed address
-would then give up the address (RFC 4862 §5.4.3).
+The module sends and receives raw frames (packet(7)), because the host's IP stack does not use the bridge. For IPv4, the
+module sends an ARP probe (RFC 826, RFC 5227 §2.1.1) from 0.0.0.0, so no ARP cache stores the sender. For IPv6, the
+module sends a neighbour solicitation (RFC 4861 §4.3) from the bridge's link-local address (RFC 4291 appendix A). A
+solicitation from the unspecified address ``::`` would be duplicate address detection. A guest that is about to use the
+probed address would then give up the address (RFC 4862 §5.4.3).
 """
 
 import select
@@ -126,7 +126,7 @@ class AddressProbe:
 
 @dataclass(frozen=True, slots=True)
 class AddressAnswer:
-    """An address in a frame: the sender uses the address or, if ``claimed``, still checks whether it is free."""
+    """An address in a frame: the sender uses it or, if ``claimed``, still checks whether the address is free."""
 
     address: IpAddress
     claimed: bool = False

@@ -1,7 +1,7 @@
 """Sends check frames through a cluster's bridge to the cluster's other hosts (peers), and counts arriving frames.
 
-The frames have EtherType 0x88b5, reserved for local experiments (IEEE 802). No element fragments them, because they are
-no IP packets.
+The frames have EtherType 0x88b5, reserved for local experiments (IEEE 802). No element fragments these frames, because
+they are not IP packets.
 
 The source MAC address of a host's frames is the address of the bridge's uplink port. Peers send their frames to this
 address. The bridge delivers such a frame to the host itself, and forwards the frame to no guest. So the socket needs no
@@ -147,8 +147,8 @@ class BridgeSocket:
     def __init__(self, bridge: str, mtu: int, port: str) -> None:
         """Open a socket on ``bridge``. The source MAC address of its frames is the address of the bridge's ``port``.
 
-        The bridge's own address is not used, because it changes when guests start and stop. Raise Refused if the host
-        has no such bridge.
+        The bridge's own address is not used, because this address changes when guests start and stop. Raise Refused if
+        the host has no such bridge.
         """
         self._bridge = bridge
         self._mtu = mtu

@@ -131,7 +131,7 @@ class Kernel(Protocol):
         """Restore an interface's former addresses and sysctls in the host's IP stack."""
 
     def delete(self, index: int) -> None:
-        """Delete an interface. An absent interface is success."""
+        """Delete an interface. Do nothing if the interface is absent."""
 
 
 class UplinkRecords(Protocol):
@@ -144,7 +144,7 @@ class UplinkRecords(Protocol):
         """Write a record, which replaces the uplink's former record. Raise Refused on failure."""
 
     def forget(self, uplink: str) -> None:
-        """Remove a record. An absent record is success."""
+        """Remove a record. Do nothing if the record is absent."""
 
 
 class UplinkRecordFiles:
@@ -172,7 +172,7 @@ class UplinkRecordFiles:
             write_durably(self._path(record.uplink), content.encode())
 
     def forget(self, uplink: str) -> None:
-        """Remove a record. An absent record is success. Raise Refused if the file cannot be removed."""
+        """Remove a record. Do nothing if the record is absent. Raise Refused if the file cannot be removed."""
         with refuse_os_errors(f"remove the record of {uplink} in {self._folder}"):
             self._path(uplink).unlink(missing_ok=True)
 

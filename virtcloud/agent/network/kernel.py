@@ -238,7 +238,7 @@ class NetlinkKernel:
         return read_dump(lambda: self._socket.addr("dump", **filters), parse)
 
     def delete(self, index: int) -> None:
-        """Delete an interface. An absent interface is success."""
+        """Delete an interface. Do nothing if the interface is absent."""
         with _translate_errors(f"delete interface {index}"):
             try:
                 self._socket.link("del", index=index)
@@ -248,7 +248,7 @@ class NetlinkKernel:
 
 
 _SCOPE_LINK = 253
-"""RT_SCOPE_LINK (linux/rtnetlink.h). This and higher scopes are limited to one link or to the host."""
+"""RT_SCOPE_LINK (linux/rtnetlink.h). Addresses of this or a higher scope are valid only on one link or host."""
 
 
 FORWARDING = "ipv4/forwarding"

@@ -43,7 +43,7 @@ def read_dump(request: Callable[[], Iterable[Any]], parse: Callable[[Any], T]) -
 def release_memory(messages: Iterable[Any]) -> Iterator[Any]:
     """Yield messages, and release the memory of earlier messages.
 
-    A message of pyroute2 contains reference cycles, so only a garbage collection releases it.
+    A message of pyroute2 contains reference cycles, so only a garbage collection releases the message's memory.
     """
     for number, message in enumerate(messages, start=1):
         yield message

@@ -115,7 +115,7 @@ class KernelTables:
         return bool(commands)
 
     def remove(self, family: str, name: str) -> None:
-        """Delete a table. An absent table is success. Raise Refused if the kernel refuses the reading or deletion."""
+        """Delete a table if it exists. Raise Refused if the kernel refuses the reading or deletion."""
         if _has_table(family, name):
             _run(f"delete table {family} {name}")
 

@@ -24,7 +24,7 @@ class OwnedChain:
 
 @dataclass(frozen=True, slots=True)
 class OwnedSet:
-    """A set of addresses of one IP version. Rules refer to it as ``@NAME``."""
+    """A set of addresses of one IP version. Rules refer to the set as ``@NAME``."""
 
     version: int
     addresses: frozenset[str] = frozenset()
@@ -91,7 +91,7 @@ class OwnedTable:
                 yield f"delete {kind} {self.family} {self.name} {found['name']}\n"
 
     def render_removal(self) -> str:
-        """Return commands that delete the table. An absent table is success."""
+        """Return commands that delete the table. The commands also succeed if the table is absent."""
         return f"table {self.family} {self.name} {{ }}\ndelete table {self.family} {self.name}\n"
 
     def find_faults(self, listing: Mapping[str, Any] | None) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The checks before a segment is changed: a usable uplink, and no foreign interface in the way. Pure."""
+"""The checks before a segment is changed: a usable uplink, and no conflict with another interface. Pure."""
 
 from collections.abc import Iterable
 

@@ -53,7 +53,8 @@ class SegmentInterfaces:
     def read(self, interfaces: Iterable[KernelInterface] | None = None) -> tuple[ObservedSegment, ...]:
         """Return the segments whose interfaces have an ownership alias, and the remains of a killed agent.
 
-        ``interfaces`` are all interfaces of the host, read just before. If ``interfaces`` is None, read the interfaces.
+        ``interfaces`` are all interfaces of the host, read immediately before this call. If ``interfaces`` is None,
+        read the interfaces.
         """
         listed = self._kernel.list_interfaces() if interfaces is None else interfaces
         return tuple(find_segments(listed, self._uplinks.all(), self._unaccepted_filters()))
@@ -85,7 +86,8 @@ class SegmentInterfaces:
         port_index = self._ensure_uplink_port(segment, existing, uplink, mtu)
         for index in self._remove_unwanted_ports(segment, existing):
             self._kernel.change(index, master=bridge_index)
-        # The uplink of an untagged segment is up, unless an administrator has set it down since it was read.
+        # The uplink of an untagged segment is up, unless an administrator has set it down since the interfaces were
+        # read.
         self._kernel.change(port_index, master=bridge_index, **({} if segment.untagged else {"up": True}))
         if segment.host_services:
             self._kernel.isolate(port_index)
@@ -109,7 +111,7 @@ class SegmentInterfaces:
                 self._kernel.set_mtu(port, mtu)
 
     def ensure_no_guest_ports(self, ports: Collection[str]) -> None:
-        """Delete guests' ports by name. Absent ports are success.
+        """Delete guests' ports by name. Ignore names of absent ports.
 
         A guest with one of these ports may still run, because its hypervisor did not answer or could not stop the
         guest. The port is deleted nevertheless: the caller replaces the host's filters afterwards, and the new filters
@@ -124,11 +126,12 @@ class SegmentInterfaces:
         return () if self._accepts_filters else self._kernel.packet_filter_sysctls()
 
     def ensure_no_segment(self, cluster: str, vlan: int) -> None:
-        """Remove the cluster's interfaces in this VLAN. Absent interfaces are success.
+        """Remove the cluster's interfaces in this VLAN. Each of these interfaces may be absent.
 
-        Also delete interfaces of this VLAN that a killed agent left, and bridges of the cluster that another program
-        renamed, except renamed bridges with a foreign port. If ``cluster`` is "", delete only the former. If ``vlan``
-        is 0, the ports of guests stay: if the cluster is wanted, its next bridge gets these ports.
+        Also delete interfaces of this VLAN that a killed agent left. If ``cluster`` is "", delete only these
+        interfaces. Otherwise, also delete bridges of the cluster that another program renamed, unless such a bridge has
+        a foreign port. If ``vlan`` is 0, the ports of guests stay: if the cluster is wanted, its next bridge gets these
+        ports.
 
         Raise Unsafe if the bridge has a foreign port.
         """
@@ -194,8 +197,8 @@ class SegmentInterfaces:
     ) -> None:
         """Restore a segment's recorded uplinks, except ``keep``, and remove their records.
 
-        A record is removed only after the restoration, so the next call repeats a failed restoration. An uplink stays a
-        port of a foreign bridge.
+        A record is removed only after the restoration, so the next call repeats a failed restoration. An uplink that is
+        a port of a foreign bridge stays a port of this bridge.
         """
         by_name = {interface.name: interface for interface in interfaces}
         owned = {interface.index for interface in by_name.values() if names.cluster_of_alias(interface.alias)}
@@ -228,7 +231,7 @@ class SegmentInterfaces:
     ) -> int:
         """Create the interface ``name`` if ``existing`` is None. Set the interface's MTU, and return its index.
 
-        One netlink message sets name and alias, so no interface has this name without an alias.
+        One netlink message sets name and alias, so a new interface never has this name without an alias.
         """
         index = existing.index if existing else create(names.temporary_name(name, segment.vlan))
         identity = {} if existing else {"name": name, "alias": alias_of_segment(segment)}

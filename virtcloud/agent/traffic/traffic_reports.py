@@ -32,7 +32,7 @@ class TrafficApi(Protocol):
     """The call of SBF's API by which the agent sends the reports."""
 
     def report_traffic(self, element: str, report: TrafficReport) -> None:
-        """Report the counters of a host or gateway. Raise NoSuchCall if SBF is of a version without this call."""
+        """Report the counters of a host or gateway. Raise NoSuchCall if SBF's version lacks this call."""
 
 
 def find_counters(interfaces: Iterable[KernelInterface]) -> tuple[SegmentCounters, ...]:
