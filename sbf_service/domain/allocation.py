@@ -1,7 +1,7 @@
 """Allocation: the choice of free VLAN IDs and service IDs for a new cluster. Pure.
 
-The rule is *longest unused first* (:func:`choose_longest_unused`). The longer an ID has been unused, the less likely a
-device still has configuration of the ID's former cluster.
+The rule is *longest unused first* (:func:`choose_longest_unused`). The longer an ID has been unused, the less likely it
+is that a device still has configuration of the ID's former cluster.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,12 +25,12 @@ AllocatedId = TypeVar("AllocatedId", bound=int)
 def choose_longest_unused(
     never_used: Iterable[AllocatedId], released: Iterable[tuple[datetime, AllocatedId]]
 ) -> AllocatedId | None:
-    """Return the lowest free ID that was never used or, if all were used, the free ID with the earliest release.
+    """Return the lowest free ID that was never used. If there is none, return the free ID with the earliest release.
 
     Return None if no ID is free.
 
-    ``released`` contains the formerly used free IDs with the times of their last releases. For equal times, return the
-    lowest ID.
+    ``released`` contains the free IDs that were used before, with the times of their last releases. Among IDs with the
+    same time, return the lowest ID.
     """
     lowest = min(never_used, default=None)
     return lowest if lowest is not None else min(released, default=(None, None))[1]
@@ -71,7 +71,7 @@ class SitePool:
 
 @dataclass(frozen=True, slots=True)
 class TransportVlans:
-    """The VLAN IDs in ``taken`` of all networks on a transport that separates networks only by their VLAN IDs.
+    """``taken``: the VLAN IDs of all networks on a transport that separates networks only by their VLAN IDs.
 
     No other network on this transport can have one of these VLAN IDs, even at other sites.
     """

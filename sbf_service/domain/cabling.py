@@ -177,8 +177,8 @@ WRONG_STATES: Final = {
 class LinkCable:
     """One cable of a link.
 
-    ``a`` and ``b`` are the ends of the cable. ``side_a`` are all ports of the link on the side of ``a``, ``side_b`` on
-    the side of ``b``.
+    ``a`` and ``b`` are the ends of the cable. ``side_a`` contains all ports of the link on the side of ``a``.
+    ``side_b`` contains all ports on the side of ``b``.
     """
 
     a: PortRef

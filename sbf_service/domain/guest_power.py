@@ -9,7 +9,7 @@ from virtcloud.model.guests import GuestPower, GuestPowerRequest
 from virtcloud.model.wanted import GUEST_POWER, GuestWanted, HostWanted, Segment
 
 STARTS_PER_RESTORE: Final = 10_000_000
-"""More resets than a guest can have."""
+"""The number that each restore adds to ``WantedPower.starts``. No guest can have so many resets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ def decide_power(guest: str, former: WantedPower, request: GuestPowerRequest, re
 
     ``restores`` is the number of restores of the database since the cluster's creation. A request with the former
     number of resets does not reset the guest. Raise Conflict if the request resets a stopped guest. Also raise Conflict
-    if the request's number of resets is neither the former number nor the former number plus one: other callers have
-    reset the guest since this caller read the number of resets.
+    if the request's number of resets is neither the former number nor the former number plus one: such a
+    number shows that other callers have reset the guest since this caller read the number of resets.
     """
     stopped = request.power is GuestPower.OFF
     if request.resets in {None, former.resets}:

@@ -94,7 +94,8 @@ def resolve_request(
 
     Raise Gone for an attempt number that is too low. Raise Conflict if another owner's cluster has not ended, or if a
     request repeats the latest attempt with another spec. While the latest cluster runs, a request without an attempt
-    number repeats the latest attempt. While the cluster is being ended, such a request raises Conflict.
+    number repeats the latest attempt. While the latest cluster is ending, a request without an
+    attempt number raises Conflict.
     """
     if latest is None:
         return CreateAttempt(request.attempt or 0)

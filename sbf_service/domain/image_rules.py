@@ -109,8 +109,10 @@ def check_size(limits: ImageLimits, size: int) -> None:
 def check_image_quota(owner: str, used: int, added: int, limit_mb: int | None, uploading: int = 0) -> None:
     """Raise QuotaExceeded if the images of ``owner`` at SBF would exceed the quota.
 
-    ``used`` is the size of the owner's stored images, ``added`` the size of the new image, and ``uploading`` the size
-    of the owner's other images that are being uploaded, all in bytes. ``limit_mb`` is in MiB, or None for no limit.
+    - ``used``: the total size of the owner's stored images, in bytes.
+    - ``added``: the size of the new image, in bytes.
+    - ``limit_mb``: the quota in MiB, or None for no limit.
+    - ``uploading``: the total size of the owner's other images that are being uploaded, in bytes.
     """
     if limit_mb is None or used + uploading + added <= limit_mb * MIB:
         return

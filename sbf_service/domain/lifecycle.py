@@ -118,9 +118,9 @@ class PlacementStatus:
 class ClusterStatus:
     """A cluster's state, placements and times.
 
-    If the cluster created a network, and is ending or has ended, ``members`` are the clusters that joined the network,
-    except ended clusters whose removal every element has confirmed. In the earlier states (``WANTED_STATES``),
-    ``members`` may be empty although clusters joined the network.
+    ``members`` are the clusters that joined the network that this cluster created. A member is omitted if it has ended
+    and every element has confirmed its removal. ``members`` is complete only if this cluster is ending or has ended. In
+    the earlier states (``WANTED_STATES``), ``members`` may be empty although clusters joined the network.
     """
 
     id: str

@@ -119,9 +119,9 @@ def check_sites_attached(network: LiveCluster, sites: Iterable[Site]) -> None:
 
 
 def describe_growth_remedy(network: LiveCluster) -> str:
-    """Return the end of an error: what to do if a network's VLAN ID is in use at a new site, or on the transport there.
+    """Return the remedy, as the end of a message, if a network's VLAN ID is in use at a new site or on the transport.
 
-    A network that names its later sites gets a VLAN ID that is free at all these sites and on the transport.
+    A network whose spec names its later sites gets a VLAN ID that is free at all these sites and on the transport.
     """
     return (
         f"; use hosts at {' and '.join(sorted(network.vlans))}, or create the network again with its later sites "

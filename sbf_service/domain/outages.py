@@ -38,8 +38,8 @@ class Outage:
     def postpone_lease(self, ends: datetime) -> datetime:
         """Return the new end of a lease that ended after ``last_sweep``.
 
-        A repeated outage only preserves the time that remained of ``LEASE_GRACE``. Therefore SBF ends a cluster
-        after it has run for ``LEASE_GRACE``, however often it is interrupted.
+        After a repeated outage, the lease has only the time that remained of ``LEASE_GRACE``. Therefore, SBF ends the
+        cluster when SBF itself has run for ``LEASE_GRACE``, however often SBF is interrupted.
         """
         remaining = min(ends - self.began, LEASE_GRACE) if self.is_repeated else LEASE_GRACE
         return max(ends, self.ended + remaining)

@@ -6,8 +6,10 @@ cluster of a lost database (docs/decisions/0097). SBF also owns a VLAN with SBF'
 platform's default name, if the database records that SBF created the VLAN. SBF owns no other VLAN, even if the pool
 contains the VLAN ID.
 
-A VLAN is in other use (foreign) in two cases: the VLAN exists in the device's VLAN table and SBF does not own the VLAN,
-or an unmanaged port carries the VLAN. In the second case, SBF can also own the VLAN.
+A VLAN is in other use (foreign) in two cases:
+
+- The VLAN exists in the device's VLAN table, and SBF does not own the VLAN.
+- An unmanaged port carries the VLAN. In this case, SBF may own the VLAN.
 """
 
 import re

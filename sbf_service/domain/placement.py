@@ -6,8 +6,8 @@ The capacity of a host results from its agent's report and from the overcommit i
 capacity too. The guests of a cluster use capacity until the cluster has ended and none of its claims is quarantined.
 SBF places each guest on the host whose free fraction of capacity is largest after the placement. Among hosts with the
 same fraction, SBF prefers hosts at the site with the fewest guests of the spread. Among these hosts, SBF prefers the
-hosts with the fewest guests of the spread, and of these the first in the topology's order. The placement is
-deterministic.
+hosts with the fewest guests of the spread. Among the remaining hosts, SBF chooses the first in the topology's order.
+The placement is deterministic.
 """
 
 from collections import Counter
@@ -111,7 +111,7 @@ def sum_used(specs: Iterable[ClusterSpec]) -> dict[Name, ComputeResources]:
 
 
 def place_guests(spread: GuestSpread, hosts: Sequence[CandidateHost]) -> tuple[Guest, ...]:
-    """Return the guests of a spread, each with its host, sorted by the order of ``hosts``.
+    """Return the guests of a spread, each with its host, in the order of ``hosts``.
 
     Raise NoCapacity if the hosts have too little room. The message describes up to :data:`MAX_LISTED_HOSTS` hosts.
     """

@@ -193,11 +193,15 @@ def is_allowed(principal: Principal, action: Action, resource: ProtectedResource
 def may_read_secrets(principal: Principal) -> bool:
     """Return whether a reader of a wanted document may read the secrets of the guests in the document.
 
-    ``principal`` is the caller of an API call. Return True for agents, and for operators without a token. An operator
-    without a token is root or the service's user on SBF's machine, who can read SBF's database anyway. An operator in
-    the console has no token either, but the console's session cannot call the API. The console shows no wanted
-    document. Return False for an operator with a token. Such an operator could create an agent's token, but the audit
-    log would show the new token.
+    ``principal`` is the caller of an API call.
+
+    - For an agent, return True.
+    - For an operator without a token, return True: this is root or the service's user on SBF's machine, who can read
+      SBF's database anyway. An operator in the console has no token either, but the console's session cannot call the
+      API, and the console shows no wanted document.
+    - For an operator with a token, return False. Such an operator could create an agent's token, but the audit log
+      would show the new token.
+    - For any other principal, return False.
     """
     return principal.role is Role.AGENT or (principal.role is Role.OPERATOR and principal.token is None)
 

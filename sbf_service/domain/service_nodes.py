@@ -24,7 +24,7 @@ class ServedNetwork:
 def find_service_node(topology: Topology, gateways: Iterable[Name]) -> Name | None:
     """Return the gateway that serves a network: the first file server in ``gateways``, or None.
 
-    ``gateways`` are the gateways of the network in order of preference. The present service node is the first.
+    ``gateways`` are the gateways of the network in order of preference. The present service node comes first.
     """
     return next((name for name in gateways if FILE_SERVER.has(topology, name)), None)
 

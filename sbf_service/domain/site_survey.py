@@ -53,9 +53,9 @@ class SwitchSurvey:
 def describe_site(
     site: Name, surveys: Sequence[SwitchSurvey], hosts: Sequence[str], canonical: CanonicalPort, pool_size: int
 ) -> SiteSurvey:
-    """Return the VLANs in use, a proposed pool and a draft of the topology. If no switch was read, no VLAN ID is free.
+    """Return the VLANs in use, a proposed pool and a draft of the topology.
 
-    ``hosts`` are patterns of the hosts' names, such as ``node*``.
+    If no switch was read, no VLAN ID counts as free. ``hosts`` are patterns of the hosts' names, such as ``node*``.
     """
     vlans = tuple(_list_vlans(surveys))
     used = VlanSet(vlan.vlan for vlan in vlans)
@@ -177,7 +177,7 @@ class _Draft:
         return list(TopologyNames(provisional, self.canonical).observations(observed))
 
     def _known_ports(self, survey: SwitchSurvey) -> tuple[PortName, ...]:
-        """Return those ports of a switch that SBF read or the administrator listed.
+        """Return the ports of a switch that SBF read, and those that the administrator listed.
 
         For a switch that could not be read, add the ports that other switches see by LLDP. If no port is known from
         any of these sources, return only ``PLACEHOLDER``.

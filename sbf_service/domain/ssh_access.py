@@ -1,4 +1,4 @@
-"""Extends gateways' wanted documents by the gateways' sshd, and by the grants and guests of SSH access. Pure."""
+"""Adds the settings of sshd, and the grants and guests of SSH access, to gateways' wanted documents. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -126,11 +126,10 @@ class Subnet:
         return self._take(chain(range(first, self.highest + 1), range(self.start, first)), used, count)
 
     def take_from_end(self, used: Collection[str], count: int) -> list[Address]:
-        """Return ``count`` addresses that are not in ``used``, from two groups. Each group is in descending order.
+        """Return ``count`` addresses that are not in ``used``, in descending order.
 
-        The second group contains the highest addresses: the addresses for hosts and, in an IPv6 subnet, the anycast
-        addresses. The first group contains all other addresses. If the first group has too few addresses, continue with
-        the second group.
+        The highest addresses of the subnet are reserved: the addresses for hosts and, in an IPv6 subnet, the anycast
+        addresses. If too few other addresses are free, append reserved addresses, also in descending order.
         """
         last = HOST_ADDRESSES if self.network.version == _IPV4 else HOST_ADDRESSES + RESERVED_ANYCAST
         first_last = max(self.start, self.highest - last + 1)

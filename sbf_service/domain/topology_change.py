@@ -137,7 +137,7 @@ def list_broken_paths(topology: Topology, live: Iterable[LiveCluster]) -> Iterat
 
 
 def join_faults(faults: Sequence[str]) -> str:
-    """Return an error message with the faults of a change, one a line."""
+    """Return an error message with the faults of a change, each on its own line."""
     rest = [f"and {len(faults) - SHOWN_FAULTS} more"] if len(faults) > SHOWN_FAULTS else []
     return "\n".join([*faults[:SHOWN_FAULTS], *rest])
 

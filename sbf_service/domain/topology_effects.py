@@ -80,7 +80,7 @@ class TopologyEffects:
         return {name for name in both if self._is_changed_of(name, elements.cluster)}
 
     def list_left_elements(self) -> set[Name]:
-        """Return the elements that a cluster leaves. Their wanted state can stay the same for another cluster."""
+        """Return the elements that any cluster leaves, including elements whose wanted state stays the same."""
         return {name for elements in self.known.values() for name in elements.before - elements.after}
 
     def _is_changed_of(self, name: Name, cluster: LiveCluster) -> bool:

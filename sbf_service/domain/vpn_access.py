@@ -50,9 +50,9 @@ REPORT_DELAY: Final = timedelta(seconds=5)
 def is_replaced(connection: ReportedConnection, other: ReportedConnection) -> bool:
     """Return whether the connection ``other`` to another gateway replaced ``connection``.
 
-    The gateways' clocks determine which connection began later. If SBF received the reports in the opposite order, more
-    than :data:`REPORT_DELAY` apart, the clock of one gateway is wrong. Then return False, so that a wrong clock does
-    not disconnect a device that moved from one gateway to the other.
+    The gateways' clocks determine which connection began later. If SBF received the reports in the opposite order, and
+    more than :data:`REPORT_DELAY` apart, a gateway's clock is wrong. In this case, return False, so that a wrong clock
+    does not disconnect a device that moved from one gateway to the other.
     """
     is_reported_earlier = other.first_reported_at < connection.first_reported_at - REPORT_DELAY
     return other.connected_at > connection.connected_at and not is_reported_earlier

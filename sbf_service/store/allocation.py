@@ -35,7 +35,7 @@ ReservedVlans = Callable[[Device], VlanSet]
 CanSeeOwner = Callable[[str], bool]
 """A function that returns whether the caller may see the clusters of an owner."""
 MAX_INDEXED_SITES = 16
-"""The maximum number of a cluster's sites for the fast allocation, which reads a few free VLAN IDs of each site."""
+"""For a cluster with more sites, SBF does not use the fast allocation, which reads a few free VLAN IDs of each site."""
 WINDOW_SIZES = (16, 128, 1024, 4096)
 """The limits of successive queries for free VLAN IDs of a site.
 
@@ -133,8 +133,8 @@ def allocate_longest_unused(
 ) -> dict[Name, VlanId]:
     """Choose VLAN IDs by the rule of :func:`allocate_vlan_ids`. Raise NoVlanFree if no VLAN ID is free.
 
-    If the transport translates, the VLAN IDs of the sites may differ. For more than :data:`MAX_INDEXED_SITES` sites, or
-    if the fast allocation finds no VLAN ID, read all VLAN IDs of the sites and of the transport.
+    If the transport translates VLAN IDs, the VLAN IDs may differ. For more than :data:`MAX_INDEXED_SITES` sites, or if
+    the fast allocation finds no VLAN ID, read all VLAN IDs of the sites and of the transport.
     """
     translates, vlan_separated = transport is not None and transport.translates, find_vlan_separated(transport)
     if len(sites) <= MAX_INDEXED_SITES:

@@ -99,11 +99,12 @@ def find_settled_id(store: Store, after: int | None = None, pause: Callable[[flo
 
     On PostgreSQL, changes run in parallel, so a row can be committed later than a row with a higher ID. A reader that
     next reads the rows above the higher ID would miss the late row. Therefore, wait until the transactions that are
-    open now have ended: normally some milliseconds, at most :data:`PATIENCE_S`. If one of these transactions is still
-    open after the wait, and ``after`` is not None, return the last ID before the first gap in the IDs above ``after``:
-    the reader can read the later rows after the end of the transaction. Otherwise, return the ID of the row that was
-    the newest before the wait. Transactions that began more than a minute ago are ignored, because transactions of SBF
-    are shorter.
+    open now have ended: normally some milliseconds, at most :data:`PATIENCE_S`. Ignore transactions that began more
+    than a minute ago, because transactions of SBF are shorter.
+
+    - If a transaction is still open after the wait, and ``after`` is not None, return the last ID before the first gap
+      in the IDs above ``after``. The reader can read the later rows after the end of the transaction.
+    - Otherwise, return the ID of the row that was the newest before the wait.
     """
     with store.read() as unit:
         newest = find_newest_id(unit)

@@ -4,7 +4,7 @@ The first line is the header: the format, the versions, and the columns of each 
 a table. Each row is a list of values. The last line has the number of rows of each table, and the SHA-256 of all other
 lines. With the SHA-256, ``sbf restore`` detects a truncated or edited file before it changes the database.
 
-The values have the same form for SQLite and PostgreSQL, so a backup of one can be restored into the other.
+The values have the same form for SQLite and PostgreSQL, so a backup of one database can be restored into the other.
 """
 
 import gzip
@@ -30,7 +30,8 @@ FORMAT_VERSION = 1
 MAX_LINE = 1 << 30
 """The maximum length of a line, in bytes. It protects the memory of ``sbf restore`` against damaged files.
 
-A cluster of 4,096 guests with the maximum of user data has about 70 megabytes. PostgreSQL stores no value above 1 GiB.
+The line of a cluster with 4,096 guests and the maximum size of user data has about 70 MB. PostgreSQL stores no value
+above 1 GiB.
 """
 
 ColumnKind = Literal["integer", "float", "boolean", "time", "text"]

@@ -74,7 +74,7 @@ def place_spread(
     overcommit: Overcommit = DEFAULT_OVERCOMMIT,
     limits: RequestLimits = DEFAULT_LIMITS,
 ) -> ClusterSpec:
-    """Return the spec with the guests of its spread, each with a chosen host; without a spread, the same spec.
+    """Return the spec with the guests of its spread, each with a chosen host. Return a spec without a spread unchanged.
 
     Call this function in the transaction that inserts the cluster: other creations wait for this transaction, so the
     free capacity does not change (decision 10). Raise NoCapacity if the hosts have too little free capacity. Raise

@@ -1,9 +1,9 @@
 """The suspension of publications whose network has guests with uncertified images.
 
 A site may publish ports of a network's guests only if the images of all guests of this network are certified for the
-site. The transaction that adds a guest with an uncertified image to a network, or that revokes the certification of an
-image, suspends the network's publications at the site. A suspended publication keeps its port, and stays suspended
-until the owner publishes the guest again.
+site. SBF suspends the network's publications at the site when a guest with an uncertified image is added to the
+network, or when the certification of an image is revoked, in the same transaction. A suspended publication keeps its
+port, and stays suspended until the owner publishes the guest again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -58,7 +58,7 @@ def find_uncertified(unit: Unit, network: str, site: Name) -> str | None:
 
 
 def suspend_uncertified(unit: Unit, network: str | None = None) -> None:
-    """Suspend each publication whose network has a guest with an image not certified for the gateway's site.
+    """Suspend each publication whose network has a guest with an image that the gateway's site has not certified.
 
     ``network`` limits the suspension to one network. If SBF cannot read the images of a network's guests, also suspend
     the network's publications.

@@ -116,10 +116,7 @@ def put_cluster(  # noqa: PLR0913 - the request, its caller and the caller's lim
 
 
 def _needs_everything(put: PutRequest) -> bool:
-    """Return whether a creation must lock all sites, and not only the sites of its hosts.
-
-    Such a creation can change further sites.
-    """
+    """Return whether a creation must lock all sites, because it can change sites other than those of its hosts."""
     spec = put.request.spec
     return bool(put.starter or spec.joins or spec.spread or spec.uses_gateways)
 
@@ -147,8 +144,8 @@ def _find_scope(unit: Unit, put: PutRequest) -> LockScope:
 def _put(unit: Unit, new_id: str, put: PutRequest) -> PutResult | AttemptWaits | JobUnproven | Forbidden:
     """Execute a request.
 
-    Return AttemptWaits, and the errors JobUnproven and Forbidden of the job's confirmation, instead of raising them,
-    because an exception would undo the changes of the transaction.
+    Return AttemptWaits and the errors of the job's confirmation (JobUnproven and Forbidden) instead of raising them: an
+    exception would undo the changes of the transaction.
     """
     key, spec, row = put.key, put.request.spec, find_newest_cluster(unit, put.key)
     highest = find_highest_attempt(unit, row, spec.owner)
@@ -215,8 +212,10 @@ def _create(unit: Unit, new: NewCluster, reserved: ReservedVlans) -> ClusterView
 def _find_changed_hosts(unit: Unit, planned: PlannedCluster) -> frozenset[str]:
     """Return the hosts whose wanted documents change because the new cluster joins their network.
 
-    The documents change in two cases: the new cluster has guests, which become peers of the other guests; or the
-    network gets its first transport, which limits the MTU of all segments.
+    The documents change in two cases:
+
+    - The new cluster has guests. They become peers of the network's other guests.
+    - The network gets its first transport. The transport limits the MTU of all segments.
     """
     network = planned.joined
     if network is None or not (planned.cluster.spec.guests or network.transport != planned.ids.transport_name):

@@ -56,8 +56,8 @@ def parse_current_spec(row: ClusterRow | ClusterRecord) -> ClusterSpec:
     """Return a cluster's spec with SBF's choices, and with the current ``shares_with``.
 
     Raise ValidationError with a note for SBF's log if another version of SBF stored a spec that this version cannot
-    read. The elements of the cluster then get no wanted state. A wanted state without the cluster would remove the
-    cluster's network.
+    read. The elements of the cluster then get no wanted state, because a wanted state without the cluster would remove
+    the cluster's network.
     """
     spec = row.resolved or row.spec
     try:

@@ -125,9 +125,10 @@ def delete_vpn_access(unit: Unit, cluster_id: str) -> None:
 
 
 def delete_gateways(unit: Unit, cluster_id: str) -> None:
-    """Delete a cluster's gateways, after :func:`delete_vpn_access` and after every element has confirmed the removal.
+    """Delete the records of a cluster's gateways.
 
-    Until then, the access port of each gateway is in use by the cluster.
+    Call this function after :func:`delete_vpn_access`, when every element has confirmed the cluster's removal. Until
+    then, the cluster uses the access port of each gateway.
     """
     unit.connection.execute(_DELETE_GATEWAYS, {"ended": cluster_id})
 

@@ -36,7 +36,7 @@ condition ``NOT_ENDED`` instead, SQLite would use an index of states, and sort a
 
 @dataclass(frozen=True, slots=True)
 class ClusterFilter:
-    """Selects clusters for a list. Ended clusters are selected only with ``ended`` or an ended ``state``.
+    """Selects clusters for a list; ended clusters only if ``ended`` is true or ``state`` is in ``ENDED_STATES``.
 
     If the caller's rights are limited, ``sites`` and ``element`` contain these limits. ``site``, ``on`` (an element)
     and ``network`` (the key or name of one of the network's clusters) are the caller's own filters.

@@ -124,8 +124,8 @@ def _apply_confirmation(
     if former.confirmed == revision and is_unchanged:
         return
     unit.session.flush()
-    # If the topology describes a gateway differently than before, the confirmed revision was reset to 0. The gateway
-    # can have gained the means to be a router or to publish guests.
+    # If the topology's description of the gateway changed, the confirmed revision was reset to 0. With the new
+    # description, the gateway may be able to be a router or to publish guests.
     if row.kind == ElementKind.GATEWAY and (not former.reachable or former.confirmed == 0):
         take_over_routers(unit, Name(name))
         take_over_publications(unit, Name(name))
@@ -185,8 +185,7 @@ def _compute_confirmed_change(
 
     If the confirmed revision was reset or the host was unreachable, all the host's clusters count as set up again. Omit
     removals by revisions up to ``former.highest``, which are already in the audit log, unless the cluster's ID is in
-    ``marked``. ``marked`` contains the IDs of the clusters for whose placements this confirmation has changed the
-    column ``blocked``.
+    ``marked``. ``marked`` contains the IDs of the clusters whose column ``blocked`` this confirmation changed.
     """
     before, revision = former.confirmed if former.reachable else 0, row.confirmed_revision
     added = read_added_clusters(unit, row.name, before, revision)
@@ -219,8 +218,8 @@ def reset_confirmation(unit: Unit, name: str, why: str, drain_deadline: timedelt
 def read_blocked_clusters(unit: Unit, name: str) -> tuple[str, ...]:
     """Return the IDs of the clusters that an element confirmed neither as set up nor as removed, sorted.
 
-    If such a cluster joined a network, and the element must remove it, also return the network's ID: an agent that has
-    no other cluster of the network removes the network.
+    If the element must remove such a cluster, and the cluster joined a network, also return the network's ID: the agent
+    must remove the network, too, if the element has no other cluster of the network.
     """
     return tuple(unit.connection.execute(_READ_BLOCKED, {"element": name}).scalars())
 
@@ -234,9 +233,10 @@ def _record_reading(unit: Unit, row: ElementRow, carried: DeviceObserved | None)
 def _mark_blocked(unit: Unit, name: str, errors: ElementClusterErrors) -> frozenset[str]:
     """Set the column ``blocked`` of an element's placements. Return the IDs of the clusters whose column changed.
 
-    The placement of a cluster that the element must carry is blocked if the cluster's ID is in ``errors.blocked``, or
-    if its network's ID is in ``errors.blocked`` and not in ``errors.only_guests``. The placement of a cluster that the
-    element must remove is blocked if the cluster's or its network's ID is in ``errors.remaining``.
+    - If the element must carry a cluster, the placement is blocked if the cluster's ID is in ``errors.blocked``. The
+      placement is also blocked if the network's ID is in ``errors.blocked``, but not in ``errors.only_guests``.
+    - If the element must remove a cluster, the placement is blocked if the ID of the cluster or of its network is in
+      ``errors.remaining``.
     """
     blocked, remaining = errors.blocked, errors.remaining
     if not (blocked or remaining) and not read_blocked_clusters(unit, name):

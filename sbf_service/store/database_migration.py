@@ -88,7 +88,7 @@ def _begin_on_sqlite(connection: Connection) -> Iterator[None]:
 def upgrade_database(connection: Connection, migration: str = "head") -> None:
     """Apply the missing migrations up to ``migration``.
 
-    Raise BadInput if a newer version migrated the database, or in the case of :func:`check_encoding`.
+    Raise BadInput if a newer version migrated the database. Raise the errors of :func:`check_encoding`.
     """
     check_encoding(connection)
     if migration != "head" or not is_migrated_to_newest(connection):
@@ -98,10 +98,11 @@ def upgrade_database(connection: Connection, migration: str = "head") -> None:
 
 
 def check_encoding(connection: Connection) -> None:
-    """Raise BadInput for a new PostgreSQL database whose encoding is not UTF8. Log a warning if it has SBF's tables.
+    """Check whether the encoding of a PostgreSQL database is UTF8.
 
-    Such a database cannot store all texts. With the encoding SQL_ASCII, PostgreSQL also counts bytes instead of
-    characters, so that texts of permitted lengths are too long.
+    If not, raise BadInput for a new database, and log a warning for a database that already has SBF's tables. With
+    another encoding, a database cannot store all texts. With the encoding SQL_ASCII, PostgreSQL also counts bytes
+    instead of characters, so that texts of a permitted length can be too long.
     """
     if connection.dialect.name != "postgresql":
         return

@@ -116,8 +116,8 @@ _ADDITIONS = (
 def make_wanted_document(unit: Unit, name: str) -> WantedDocument:
     """Return the wanted document of a host or gateway for its agent.
 
-    The document contains the wanted state, completed with guests' seeds, VPN, addresses of gateways in networks,
-    routers, services, SSH access, published ports, and the marks of held segments.
+    The document contains the computed wanted state and the data that only documents contain: guests' seeds, VPN,
+    gateways' addresses in networks, routers, services, SSH access, published ports, and the marks of held segments.
 
     If the agent sent no heartbeat for too long, the element counts as unreachable until the agent confirms a revision
     or reports an error. Until then, the document's confirmed revision is 0, so the agent reads its host again. Raise

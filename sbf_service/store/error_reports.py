@@ -38,13 +38,16 @@ def record_error(  # noqa: PLR0913 - the parts of an error report
 ) -> bool:
     """Record an element's error report. Idempotent. Return whether the report differs from the previous report.
 
-    If ``reachable`` is false, active clusters on the element become degraded. However, if the element is a gateway, a
-    cluster that is complete on another gateway stays active. If a gateway becomes unreachable, its tasks as router and
-    its publications move to other gateways where possible. If a gateway becomes reachable, the router tasks and
-    publications of gateways that are still unreachable move to this gateway or to others, where possible. ``clusters``
-    maps cluster IDs to their errors, or is None if the error concerns all clusters on the element. If
+    ``clusters`` maps cluster IDs to their errors, or is None if the error concerns all clusters on the element. If
     ``with_transitions`` is false, the caller applies the transitions of clusters later. Raise NotFound for an unknown
     element.
+
+    If ``reachable`` is false, active clusters on the element become degraded. However, if the element is a gateway, a
+    cluster that is complete on another gateway stays active.
+
+    If a gateway becomes unreachable, other gateways take over its tasks as router and its publications where possible.
+    If a gateway becomes reachable, this gateway or others take over the router tasks and publications of gateways that
+    are still unreachable, where possible.
     """
     row = require_element(unit, name)
     former = row.reachable
@@ -110,9 +113,9 @@ def describe_excluded_clusters(
 
     ``incomplete`` has the reason for each cluster that the host has not set up completely, by cluster ID. ``remaining``
     has the error of each cluster that the host could not remove, by cluster ID. ``only_guests`` has the IDs of the
-    clusters in ``incomplete`` whose networks other clusters can use. If a cluster on the host has joined a network, all
-    three can also contain the ID of the cluster that created the network, even if the creating cluster has no placement
-    on the host.
+    clusters in ``incomplete`` whose networks other clusters can use. If a cluster on the host has joined a network, each
+    of the three parameters can also contain the ID of the cluster that created the network. The creating cluster need
+    not have a placement on the host.
     """
     texts = {**(incomplete or {}), **(remaining or {})}
     if not texts:

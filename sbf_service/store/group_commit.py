@@ -174,7 +174,7 @@ class GroupCommit(Generic[U]):
         return results[-1]
 
     def _commit_after_lock(self, transactions: GroupTransactions[U], queued: _QueuedChange[U], key: int) -> None:
-        """Commit a change in the queue of a lock. Delete the queue when no thread uses it.
+        """Commit a change through the queue for the lock ``key``. Delete the queue when no thread uses the queue.
 
         A thread may add a change to a queue that another thread has just deleted. In this case, two transactions may
         wait for the same lock.

@@ -62,9 +62,10 @@ class NewImage:
 
 
 def find_same_image(unit: Unit, new: NewImage, uploading: int = 0) -> CatalogueImage | None:
-    """Return the owner's image with this name and content, or None. The owner uploads ``uploading`` other bytes.
+    """Return the owner's image with this name and content, or None.
 
-    Raise NameTaken if another image has this name, and NotAdmitted or QuotaExceeded if the owner may not add the image.
+    ``uploading`` is the number of bytes that the owner is uploading for other images. Raise NameTaken if another image
+    has this name. Raise NotAdmitted or QuotaExceeded if the owner may not add the image.
     """
     row = unit.session.get(ImageRow, new.name)
     if row is not None:
@@ -79,7 +80,7 @@ def find_same_image(unit: Unit, new: NewImage, uploading: int = 0) -> CatalogueI
 def check_addition(unit: Unit, new: NewImage) -> None:
     """Check, before an upload, that the caller may add an image. Raise the errors of :func:`find_same_image`.
 
-    The content is not known yet, so also raise NameTaken if the owner's own image has this name.
+    Also raise NameTaken if the owner has an image with this name, because the new image's content is not known yet.
     """
     row = unit.session.get(ImageRow, new.name)
     if row is not None:

@@ -62,7 +62,7 @@ class LockScope:
     def keys(self) -> frozenset[int]:
         """The second keys of the advisory locks: hashes of the sites and names.
 
-        Units with different names, but equal hashes, wait for each other. This costs time, but is correct.
+        Two units whose names differ, but have the same hash, wait for each other. This costs time, but is correct.
         """
         return frozenset(map(_hash, (*(f"site {site}" for site in self.sites), *self.names)))
 

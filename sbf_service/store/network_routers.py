@@ -86,7 +86,7 @@ def announce_link(unit: Unit, gateway: Name) -> None:
 
 
 def describe_lost_routers(unit: Unit, networks: Iterable[str]) -> Mapping[str, str]:
-    """Return what does not work in each network whose router has no link to the outside, by network ID."""
+    """Return the fault of each network whose router has no link to the outside, by network ID."""
     found: dict[str, str] = {}
     for group in split_ids(networks):
         for network, gateway in unit.connection.execute(_READ_GATEWAYS, {"networks": group}):

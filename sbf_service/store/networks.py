@@ -145,8 +145,9 @@ def read_network_addresses(unit: Unit, network: ClusterRow) -> NetworkAddresses:
 def read_other_addresses(unit: Unit, network: ClusterRow, spec: ClusterSpec) -> tuple[str, ...]:
     """Return the addresses in use in a network that no running cluster's spec lists, without prefix length.
 
-    These are the addresses of gateways, users' devices and the router, and of guests in quarantine: their cluster has
-    ended, but an element has not confirmed the removal. ``spec`` is the network's spec as shown to clients.
+    These addresses belong to gateways, users' devices, the router, or guests in quarantine. A guest is in quarantine if
+    its cluster has ended, but an element has not confirmed the removal. ``spec`` is the network's spec as shown to
+    clients.
     """
     gateways, devices = _read_gateway_addresses(unit, network), _read_device_addresses(unit, network)
     quarantined = (
@@ -156,7 +157,7 @@ def read_other_addresses(unit: Unit, network: ClusterRow, spec: ClusterSpec) -> 
 
 
 def _list_quarantined(unit: Unit, network: ClusterRow) -> Iterator[Guest]:
-    """Yield the guests of a network's ended, but unconfirmed members. Omit unreadable clusters."""
+    """Yield the guests of members that have ended, but whose removal is not confirmed. Omit unreadable clusters."""
     for row in find_members(unit, network.id):
         if row.quarantined:
             yield from _parse_readable_guests(row)
@@ -172,19 +173,19 @@ def _parse_readable_guests(row: ClusterRow) -> tuple[Guest, ...]:
 
 
 def _read_gateway_addresses(unit: Unit, network: ClusterRow) -> dict[str, str]:
-    """Return the gateway's name for each address of a network's gateways."""
+    """Return the addresses of a network's gateways, each with its gateway's name."""
     rows = unit.connection.execute(_READ_GATEWAYS, {"network": network.id})
     return {row.address: row.gateway for row in rows}
 
 
 def _read_gateway_macs(unit: Unit, network: ClusterRow) -> dict[Mac, str]:
-    """Return the gateway's name for each MAC address that is derived from an address of a network's gateways."""
+    """Return the MAC addresses that are derived from the addresses of a network's gateways, each with its gateway."""
     rows = unit.connection.execute(_READ_GATEWAYS, {"network": network.id})
     return {derive_gateway_mac(network.id, Address(f"{row.address}/{row.prefix_length}")): row.gateway for row in rows}
 
 
 def _read_device_addresses(unit: Unit, network: ClusterRow) -> dict[str, str]:
-    """Return a text such as ``"device laptop of alice"`` for each address of a user's device."""
+    """Return the addresses of users' devices, each with a text such as ``"device laptop of alice"``."""
     rows = unit.connection.execute(_READ_DEVICES, {"network": network.id})
     return {row.address: f"device {row.device} of {row.user_name}" for row in rows}
 
@@ -192,8 +193,8 @@ def _read_device_addresses(unit: Unit, network: ClusterRow) -> dict[str, str]:
 def read_guest_macs(unit: Unit, network: str) -> tuple[Mac, ...]:
     """Return the MAC addresses of all guests of a network, sorted. Include guests in quarantine.
 
-    Omit unreadable clusters in quarantine: a gateway needs its wanted state also while a host has not confirmed such a
-    cluster's removal.
+    Omit unreadable clusters in quarantine. An error would leave the gateways without a wanted state while a host has
+    not confirmed the removal of such a cluster.
     """
     rows = (unit.session.get_one(ClusterRow, network), *find_members(unit, network))
     macs = {
@@ -255,8 +256,8 @@ def _allocate_at_new_sites(  # noqa: PLR0913, PLR0917 - the parameters of alloca
     """Choose a VLAN ID at each new site: the network's VLAN ID, if it is free there.
 
     If the network's VLAN ID is not free at a site, and the transport translates VLAN IDs, choose another VLAN ID for
-    this site. Raise NoVlanFree if no suitable VLAN ID is free, or if another network on the transport has the VLAN ID
-    and the transport separates networks only by their VLAN IDs.
+    this site. Raise NoVlanFree if no suitable VLAN ID is free. If the transport separates networks only by their VLAN
+    IDs, also raise NoVlanFree if another network on the transport has the VLAN ID.
     """
     vlan, vlans, remedy = next(iter(network.vlans.values())), {}, describe_growth_remedy(network)
     subject = f"network {network.key} uses VLAN {vlan}, which"

@@ -1,4 +1,4 @@
-"""The observed state of switches and edges at the last save, and pending saves.
+"""Pending saves, and the observed state of switches and edges at the last save.
 
 SBF records a pending save before it sends a change to a device, and deletes the record after a successful save. SBF
 confirms a revision only after the save.
@@ -112,8 +112,11 @@ def compute_save_pause(failures: int) -> timedelta:
 def read_edge_transports(unit: Unit, topology: Topology, edge: Name) -> tuple[Transport, ...]:
     """Return the transports on which an edge can have circuits.
 
-    These are the transports of the edge's attachments in the topology, of the edge's recorded circuits, and of those
-    clusters on the edge whose state can still change. Omit transports without provider edges.
+    Omit transports without provider edges. Return the transports of:
+
+    - the edge's attachments in the topology
+    - the edge's recorded circuits
+    - the clusters on the edge whose state can still change
     """
     attached = {transport.name for transport in find_edge_transports(topology, edge)}
     circuits = parse_observed_circuits(require_element(unit, edge)) or ()

@@ -24,9 +24,9 @@ from virtcloud.model.cluster import WANTED_STATES, ClusterState
 from virtcloud.model.values import format_utc
 
 SWEEP_TIME = "sweep"
-"""The name of the time of the last recorded deadline sweep in the table ``service_times``."""
+"""The name of the row in the table ``service_times`` with the time of the last recorded deadline sweep."""
 OUTAGE_TIME = "outage"
-"""The name of the time at which the last outage ended."""
+"""The name of the row in the table ``service_times`` with the end of the last outage."""
 
 log = get_log(__name__)
 
@@ -42,13 +42,13 @@ def record_sweep(store: Store, longest_gap_s: float) -> None:
         is_outage = _read_outage(unit, longest_gap_s) is not None
     if not is_outage:
         with store.change_row() as unit:
-            is_outage = _read_outage(unit, longest_gap_s) is not None  # the wait for the lock can be an outage
+            is_outage = _read_outage(unit, longest_gap_s) is not None  # a long wait for the lock is an outage, too
             if not is_outage:
                 record_run(unit)
     if not is_outage:
         return
     with store.change() as unit:
-        outage = _read_outage(unit, longest_gap_s)  # None if another replica has recorded its end
+        outage = _read_outage(unit, longest_gap_s)  # None if another replica has recorded the end of the outage
         leases, deadlines = (0, 0) if outage is None else _end_outage(unit, outage)
         record_run(unit)
     if outage is not None:
@@ -61,7 +61,10 @@ def record_run(unit: Unit) -> None:
 
 
 def _is_recorded(unit: Unit) -> bool:
-    """Return False also if the record is in the future, because the database's clock was set back."""
+    """Return whether the last record is less than ``RECORD_INTERVAL`` old.
+
+    Return False for a record in the future, which exists if the database's clock was set back.
+    """
     last = read_service_time(unit, SWEEP_TIME)
     return last is not None and timedelta() <= unit.now - last < RECORD_INTERVAL
 
@@ -72,7 +75,7 @@ def _read_outage(unit: Unit, longest_gap_s: float) -> Outage | None:
 
 
 def _end_outage(unit: Unit, outage: Outage) -> tuple[int, int]:
-    """Postpone leases and setup deadlines after an outage, and record its end. Return the numbers of both.
+    """Postpone leases and setup deadlines after an outage, and record the outage's end. Return the numbers of both.
 
     Omit clusters that were created after the outage began: SBF ran again when it created them.
     """

@@ -42,8 +42,9 @@ USED_AT = "used_at"
 def make_postgresql_engine(address: URL) -> Engine:
     """Create an engine with a pool of connections.
 
-    The engine sets the isolation level of each transaction, because neither the server nor the database's address may
-    change it: a transaction that has waited for a lock must read what the lock's former holder committed.
+    The engine sets the isolation level of each transaction. Settings of the server or of the database's address must
+    not change the isolation level, because a transaction that has waited for a lock must read what the lock's former
+    holder committed.
     """
     url = address.set(drivername="postgresql+psycopg")
     settings: dict[str, Any] = {"isolation_level": "READ COMMITTED", "hide_parameters": True, **POOL_SETTINGS}
@@ -113,7 +114,8 @@ def choose_settings(address: URL) -> dict[str, Any]:
 def make_separate_engine(engine: Engine) -> Engine:
     """Return an engine for separate connections to the same database. Each statement is a transaction.
 
-    A connection is closed if the server does not answer in time, like a connection of the pool, but earlier.
+    If the server does not answer in time, the connection is closed. The time limit is shorter than for connections of
+    the pool.
     """
     settings: dict[str, Any] = {"isolation_level": "AUTOCOMMIT", "pool_reset_on_return": None}
     made = create_engine(engine.url, poolclass=NullPool, connect_args=choose_settings(engine.url), **settings)

@@ -157,10 +157,9 @@ def _choose_site(unit: Unit, row: ClusterRow, requested: Name | None, present: C
     Sites with a publication of the port (``present``) come first, so that a repeated call finds the existing
     publication, even if SBF has moved it to another site.
 
-    The returned site has certified the images of all guests of the network. Raise NoGateway if the requested site
-    publishes no ports, or if no site was requested and no site of the cluster publishes ports. Raise NotAdmitted if the
-    requested site has not certified all images, or if no site was requested and none of the cluster's sites that
-    publish ports has certified all images.
+    The returned site has certified the images of all guests of the network. The candidates are only the requested site
+    or, if no site was requested, all sites of the cluster. Raise NoGateway if no candidate publishes ports. Raise
+    NotAdmitted if no candidate that publishes ports has certified all images.
     """
     (cluster,) = make_live_clusters(unit, [row])
     publishing = list_publishing_sites(read_topology(unit))

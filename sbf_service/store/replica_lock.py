@@ -76,8 +76,8 @@ def _lock_in_postgresql(engine: Engine, name: str, patience: float) -> Iterator[
 def _keep_advisory_lock(connection: Connection, name: str, stopped: Event) -> None:
     """Request the lock again every :data:`LOCK_CHECK_S` seconds until ``stopped`` is set.
 
-    If the connection was lost, its lock was released. After a rollback, SQLAlchemy replaces a lost connection at the
-    next statement.
+    PostgreSQL releases the lock when the connection is lost. After a rollback, SQLAlchemy replaces a lost connection at
+    the next statement.
     """
     while not stopped.wait(LOCK_CHECK_S):
         try:
@@ -158,7 +158,7 @@ def _lock_file_of_sqlite(engine: Engine, _name: str, patience: float) -> Iterato
 
 
 def _open_lock_file(path: Path) -> IO[bytes]:
-    """Open a lock file, for the caller to close. Raise BadInput if the file cannot be opened or created."""
+    """Open a lock file. The caller must close the file. Raise BadInput if the file cannot be opened or created."""
     try:
         return open_lock_file(path, GROUP_MODE)
     except OSError as error:

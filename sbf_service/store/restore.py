@@ -40,7 +40,7 @@ def restore_backup(  # noqa: PLR0913 - the options of the command, and the clock
     who: str,
     clock: Clock = read_database_clock,
 ) -> RestoreReport:
-    """Restore a backup into a database that no SBF uses. Return the report.
+    """Restore a backup into a database that no SBF process uses. Return the report.
 
     The restored database lacks lease extensions that were made after the backup. Therefore, the restore extends the
     lease of each running cluster to at least ``grace`` from now. Raise BadInput if a newer version made the backup, or

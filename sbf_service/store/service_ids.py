@@ -89,7 +89,8 @@ def _read_used(unit: Unit, transport: Transport, start: int) -> Iterator[int]:
 def claim_service_id(unit: Unit, transport: Transport, service: int, cluster_id: str) -> None:
     """Claim an ID that :func:`choose_service_id` chose in this transaction, and update ``UnusedServiceRow``.
 
-    If the claimed ID was used before, all IDs were used: ``choose_service_id`` prefers IDs that were never used.
+    ``choose_service_id`` prefers IDs that were never used. Therefore, if the claimed ID was used before, so were all
+    other IDs.
     """
     unit.connection.execute(_INSERT_CLAIM, {"transport": transport.name, "number": service, "cluster_id": cluster_id})
     was_used = unit.connection.execute(_DELETE_FREED, {"of": transport.name, "used": service}).rowcount > 0

@@ -1,4 +1,4 @@
-"""The settled agents, whose elements have confirmed the wanted revision and have no error report.
+"""Settled agents: agents whose elements have confirmed the wanted revision and have no error report.
 
 SBF answers the polls of settled agents without a query (:mod:`sbf_service.http.settled_polls`), from revisions in
 memory. Any change of an element removes the element's agent from the settled agents. A notice announces a change by
@@ -49,7 +49,7 @@ class SettledAgents:
     """The database's time during the last :meth:`load`, and the time of ``clock`` at the same moment."""
     _lock: Lock = field(default_factory=Lock)
     _loading: Lock = field(default_factory=Lock)
-    """Held during :meth:`load`. A second, simultaneous load would clear ``_changed`` of the first load."""
+    """The lock held during :meth:`load`. A second, simultaneous load would clear ``_changed`` of the first load."""
 
     def find(self, element: str) -> int | None:
         """Return the wanted revision of an element whose agent is settled, or None.

@@ -51,8 +51,8 @@ class _DatabaseFile:
         """Raise OperationalError if a new connection would open another file than the first transaction used.
 
         If the former file is missing, SQLite would create a new file, and delete the former file's write-ahead log,
-        which still contains confirmed rows. When the former file is back, old and new connections would use two
-        different logs.
+        which still contains confirmed rows. If the former file then came back, old and new connections would
+        use two different logs.
         """
         if self._opened is not None:
             self.require_unchanged()

@@ -78,9 +78,9 @@ def create_certificate(
 
 
 def _assign_addresses(unit: Unit, network: ClusterRow, gateways: tuple[Name, ...]) -> frozenset[Name]:
-    """Assign addresses in a network to gateways. Return the gateways that get none, although another gateway does.
+    """Assign addresses in a network to gateways. Return the gateways that get no addresses.
 
-    Raise NoAddressFree if no gateway gets an address. In a network without subnets, return an empty set.
+    Raise NoAddressFree if none of the gateways gets addresses. In a network without subnets, return an empty set.
     """
     unaddressed = frozenset(name for name in gateways if not assign_possible_addresses(unit, network, name))
     if unaddressed.issuperset(gateways):

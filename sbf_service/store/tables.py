@@ -109,8 +109,8 @@ class ElementRow(Base):
     - ``leaving``: the description of a removed switch with ports to restore.
     - ``cpus``, ``memory_mb``: the capacity that a host's agent reported.
     - ``local_images``: the names of the images in the host's folder, separated by blanks.
-    - ``known_vlans``: the VLAN IDs that SBF has managed on a device, without those that were always in other use. Only
-      for these VLAN IDs, a VLAN's name shows that SBF created the VLAN on this device (``domain/ownership.py``).
+    - ``known_vlans``: the VLAN IDs that SBF has managed on a device, without those that were always in other use. A
+      VLAN's name shows that SBF created the VLAN only if the VLAN ID is one of these (``domain/ownership.py``).
     - ``first_revision``: the first revision after the database was restored from a backup.
     - ``unchecked``: true from a restore of the database until the element is checked (``unchecked_elements.py``).
     """
@@ -158,7 +158,7 @@ class PortRow(Base):
     """A switch port that SBF configures, or that an administrator adopted.
 
     - ``use_before``: the original use, before SBF first configured the port. None for a port that an earlier version of
-      SBF configured, when this column did not exist yet.
+      SBF configured before this column existed.
     - ``taken``: becomes true just before SBF first changes the port.
     - ``shut``: true while SBF may have shut the port down.
     - ``leaving``: true from the port's release until SBF has restored the original use.

@@ -59,7 +59,7 @@ class _CheckedToken:
 
 
 _CachedTokens = dict[str, _CheckedToken | None]
-"""The checked tokens, by digest. The entry of a token is None if a token was revoked since the check."""
+"""The checked tokens, by digest. When any token is revoked, all entries become None: each token is checked again."""
 
 
 def _cache_valid(unit: Unit, rows: Iterable[TokenRow], cached: _CachedTokens, checked_at: float) -> None:

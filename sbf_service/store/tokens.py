@@ -106,7 +106,7 @@ def check_token(unit: Unit, token: Token, row: TokenRow | None) -> Principal:
 def make_principal(unit: Unit, row: TokenRow) -> Principal:
     """Return the principal of a token's row. Raise Unauthenticated for a revoked or expired token.
 
-    A revocation has no end: the token stays invalid if the clock is set back to a time before the revocation.
+    A revoked token stays invalid even if the clock is set back to a time before the revocation.
     """
     if row.revoked_at is not None:
         raise _make_refusal(row, "was revoked", row.revoked_at)

@@ -88,7 +88,7 @@ class PreparedChange:
     elements: ElementChanges
     reading: ClusterReading
     unharmed: Mapping[str, LiveCluster]
-    """By id, the clusters that have a path in both topologies, and keep their sites, transport and ports."""
+    """The clusters that have a path in both topologies, and keep their sites, transport and ports; by cluster ID."""
 
     @property
     def change(self) -> TopologyChange:

@@ -40,10 +40,10 @@ _DESCRIBE = (
         kind=bindparam("new_kind"),
         present=True,
         leaving=None,
-        # an observed state has one format for switches and another for edges
+        # if the kind changes, delete the observed state, because its format depends on the kind
         carried=case((_HAS_KIND, _ELEMENTS.c.carried), else_=null()),
         carried_at=case((_HAS_KIND, _ELEMENTS.c.carried_at), else_=null()),
-        # hosts and gateways never save
+        # if the kind changes, delete the pending save: a host or gateway would never complete it
         unsaved_since=case((_HAS_KIND, _ELEMENTS.c.unsaved_since), else_=null()),
         save_after=case((_HAS_KIND, _ELEMENTS.c.save_after), else_=null()),
     )

@@ -1,4 +1,4 @@
-"""The checks of ports that a new topology removes, attaches to another transport, or gives another access link.
+"""Checks of ports. A new topology can remove a port, attach it to another transport, or change its access link.
 
 A port may carry VLANs of clusters that do not need the port any more, until its switch or edge has confirmed the
 removal. SBF knows these VLANs from the last observed state. The observed state may lack VLANs while the device has
@@ -64,7 +64,7 @@ def list_reattached_ports(unit: Unit, former: Topology, topology: Topology, site
     - The switch has unsaved changes, so that the recorded observed state may lack VLANs.
 
     Networks whose transport has no port at the site any more are considered only while they are ending:
-    :func:`.topology_losses.list_detached_clusters` finds those of running clusters.
+    :func:`.topology_losses.list_detached_clusters` finds the networks of running clusters.
     """
     attached = [
         (site, one)
@@ -148,8 +148,8 @@ def list_lost_ports(unit: Unit, change: TopologyChange, live: Iterable[LiveClust
 def check_access_links_kept(unit: Unit, change: TopologyChange) -> None:
     """Raise Conflict if the link of an access port changes while the port may still carry a cluster's VLAN.
 
-    The link becomes or was an access link. Without this check, guests of another cluster at the new end of the link
-    could receive the frames of this VLAN, until SBF has configured the switch.
+    The former link, the new link, or both are access links. Without this check, guests of another cluster at the new
+    end of the link could receive the frames of this VLAN, until SBF has configured the switch.
     """
     if change.keeps_wiring:
         return
@@ -218,7 +218,7 @@ def _find_unsaved(unit: Unit, change: TopologyChange, rows: Iterable[ElementRow]
     unsaved = [
         row
         for row in rows
-        if row.kind in DEVICE_KINDS  # a host can have the pending save of a switch that had the host's name
+        if row.kind in DEVICE_KINDS  # a host's row can have the pending save of a former switch of this name
         and row.unsaved_since is not None
         and not is_other_device(before[Name(row.name)], after[Name(row.name)])
     ]

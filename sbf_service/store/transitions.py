@@ -114,8 +114,8 @@ def apply_due_transitions(
     ``parameters`` are the bound parameters of ``selected``. After a member's transition, also apply the due transitions
     of the cluster that created the network: this cluster may have waited for the member's end.
 
-    Only the deadline sweep sets ``with_deadlines``, because it first postpones leases and setup deadlines that passed
-    during an outage of SBF. Otherwise, omit the transitions of ``DEADLINES``.
+    If ``with_deadlines`` is false, omit the transitions of ``DEADLINES``. Only the deadline sweep sets
+    ``with_deadlines``: the sweep first postpones leases and setup deadlines that passed during an outage of SBF.
     """
     networks = set[str]()
     for _ in range(MAX_TRANSITIONS):
@@ -277,9 +277,9 @@ MAX_REFUSAL_CHARACTERS = 1000
 
 
 def fail_refused_clusters(unit: Unit, element: str, refused: Mapping[str, str], drain_deadline: timedelta) -> None:
-    """Change the state of the clusters that ``element`` refused: from ``configuring`` to ``failing``. Idempotent.
+    """For each cluster that ``element`` refused, change the state ``configuring`` to ``failing``.
 
-    ``refused`` maps the IDs of clusters or networks to errors. A cluster that was already active does not fail: the
+    Idempotent. ``refused`` maps the IDs of clusters or networks to errors. A cluster that was active does not fail: the
     element sets it up again as soon as possible. If a network fails, its members end, too. Raise NotFound for an
     unknown element.
     """

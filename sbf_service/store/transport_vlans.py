@@ -1,8 +1,8 @@
 """The VLAN IDs in use on transports that separate networks only by their VLAN IDs (decision 96).
 
-Such a VLAN-separated transport is one Ethernet segment for each VLAN ID: all its sites with the VLAN ID exchange
-frames. Therefore, a VLAN ID has at most one network on such a transport, even if two networks have no common site. On a
-transport with a service for each network, VLAN IDs need to differ only at each site.
+On such a VLAN-separated transport, each VLAN ID is one Ethernet segment: all sites with the VLAN ID exchange frames.
+Therefore, at most one network on the transport can have a VLAN ID, even if the networks have no common site. On a
+transport with a service for each network, networks need different VLAN IDs only if they have a common site.
 
 Each claim contains its network's transport, so that one look-up by index finds the networks with a VLAN ID.
 """
@@ -128,9 +128,9 @@ def read_transport_vlans(unit: Unit, transport: Transport | None) -> TransportVl
 
 
 def find_vlan_user(unit: Unit, transport: Transport | None, vlan: VlanId, network: str) -> VlanUser | None:
-    """Return the user of a VLAN ID on a transport, other than ``network``.
+    """Return the cluster whose network, other than ``network``, has a VLAN ID on a transport.
 
-    Return None if there is none, or if the transport is not VLAN-separated.
+    Return None if no other network has the VLAN ID, or if the transport is not VLAN-separated.
     """
     if (vlan_separated := find_vlan_separated(transport)) is None:
         return None
@@ -145,15 +145,15 @@ def set_transport(unit: Unit, network: str, transport: Name) -> None:
 
 
 def repair_claims(connection: Connection) -> None:
-    """Record the transport of each network in claims that lack it. Idempotent.
+    """Record the network's transport in each claim that lacks the transport. Idempotent.
 
-    A replica of an earlier version writes such claims if it runs after the migration.
+    A replica of an earlier version writes claims without a transport if the replica runs after the migration.
     """
     connection.execute(_REPAIR)
 
 
 def list_collisions(connection: Connection) -> Sequence[VlanCollision]:
-    """Return the VLAN IDs that several networks have on one transport. Earlier versions of SBF could allocate them."""
+    """Return the VLAN IDs that several networks have on one transport. Earlier versions of SBF allowed this."""
     found: dict[tuple[str, int], tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
     for transport, vlan, key, is_quarantined, _ in connection.execute(_READ_COLLISIONS):
         found[str(transport), vlan][is_quarantined].append(key)

@@ -58,7 +58,7 @@ NOW: Final = "now"
 TOPOLOGY: Final = "topology"
 ELEMENTS: Final = "elements"
 LIMITS: Final = "limits"
-"""The four keys in ``Session.info`` of values that a unit reads only once.
+"""The keys under which ``Session.info`` stores four values that a unit reads only once.
 
 Copies of a unit have the same session, and therefore share these values.
 """
@@ -73,8 +73,8 @@ log = get_log(__name__)
 class Unit:
     """One unit of work.
 
-    After the commit, the store publishes the topics in ``changed``. All units of a store share the ``cache``, except
-    that a dry run has a copy. ``scope`` is the locked scope, or None if the unit locks everything or a single row, or
+    After the commit, the store publishes the topics in ``changed``. All units of a store share the ``cache``, but a
+    dry run has its own copy. ``scope`` is the locked scope, or None if the unit locks everything or a single row, or
     only reads.
     """
 
@@ -264,7 +264,7 @@ class Store:
 
     @cached_property
     def _reader(self) -> Engine:
-        """The engine for transactions that read one snapshot, as every transaction of SQLite does."""
+        """The engine for transactions that read one snapshot. On SQLite, every transaction reads one snapshot."""
         if self.engine.dialect.name != "postgresql":
             return self.engine
         return self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)

@@ -66,7 +66,7 @@ class _RollBack(Exception):
 def plan_upgrade(engine: Engine) -> UpgradePlan:
     """Return the missing migrations.
 
-    Raise BadInput if the database cannot be read, if a newer version migrated the database, or in the case of
+    Raise BadInput if the database cannot be read, or if a newer version migrated the database. Raise the errors of
     :func:`check_encoding`.
     """
     try:

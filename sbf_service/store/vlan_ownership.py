@@ -1,8 +1,8 @@
 """VLAN ownership: VLANs that SBF created (docs/decisions/0038), and VLAN IDs in use for something other than clusters.
 
-SBF deletes only VLANs that it created. The name of a VLAN shows this only for VLAN IDs that SBF has managed on the
-device before (*known* VLAN IDs, docs/decisions/0097). Before a device receives a change, SBF commits a row for each
-VLAN that the change creates. SBF deletes the row when a later reading does not contain the VLAN.
+SBF deletes only VLANs that it created. A VLAN's name shows that SBF created the VLAN only if SBF has managed the VLAN
+ID on the device before (*known* VLAN ID, docs/decisions/0097). Before a device receives a change, SBF commits a row for
+each VLAN that the change creates. SBF deletes the row when a later reading does not contain the VLAN.
 
 A VLAN ID is *in other use* at a site if a device of the site uses the VLAN ID for something other than clusters. Such a
 VLAN ID is not free. It becomes free when the latest readings of all devices of the site show no other use.
@@ -29,12 +29,12 @@ _READ_FOREIGN = select(ForeignVlanRow).where(ForeignVlanRow.element == bindparam
 
 
 def read_created_vlans(unit: Unit, element: str) -> VlanSet:
-    """Return the VLAN IDs that SBF created on an element."""
+    """Return the IDs of the VLANs that SBF created on an element."""
     return VlanSet(unit.connection.execute(_READ_CREATED, {"on": element}).scalars())
 
 
 def record_created_vlans(unit: Unit, element: str, vlans: Iterable[int]) -> None:
-    """Record VLAN IDs as created by SBF on an element; idempotent."""
+    """Record that SBF created the VLANs with these IDs on an element; idempotent."""
     _insert_created_vlans(unit, element, VlanSet(vlans) - read_created_vlans(unit, element))
 
 
@@ -45,7 +45,7 @@ def _insert_created_vlans(unit: Unit, element: str, new: VlanSet) -> None:
 
 
 def replace_created_vlans(unit: Unit, element: str, vlans: VlanSet) -> None:
-    """Record that SBF created exactly ``vlans`` on an element, and delete the records of other VLAN IDs; idempotent."""
+    """Record that SBF created exactly ``vlans`` on an element, and delete the records of other VLANs; idempotent."""
     recorded = read_created_vlans(unit, element)
     if removed := recorded - vlans:
         unit.connection.execute(
@@ -55,13 +55,19 @@ def replace_created_vlans(unit: Unit, element: str, vlans: VlanSet) -> None:
 
 
 def record_known_vlans(row: ElementRow, managed: VlanSet, foreign: Iterable[ForeignVlan]) -> None:
-    """Record that SBF managed VLAN IDs on a device and found no other use, except for ``foreign``. Idempotent."""
+    """Record the VLAN IDs in ``managed``, without those in ``foreign``, as known on a device. Idempotent.
+
+    ``foreign`` are the VLANs in other use on the device.
+    """
     if new := managed - VlanSet(use.vlan for use in foreign) - row.known_vlans:
         row.known_vlans |= new
 
 
 def keep_claimed_vlans(unit: Unit, row: ElementRow) -> None:
-    """Delete the known VLAN IDs that no cluster of the site has claimed, because SBF has not read the new device."""
+    """Delete the known VLAN IDs of a replaced device, except those that a cluster of the site has claimed.
+
+    SBF has not read the new device yet, so a VLAN on this device can be in other use.
+    """
     row.known_vlans &= VlanSet(unit.session.scalars(select(ClaimRow.vlan).where(ClaimRow.site == row.site)))
 
 

@@ -117,7 +117,7 @@ def make_profile_views(unit: Unit, row: ClusterRow, profiles: Sequence[VpnProfil
 def list_pending_elements(unit: Unit, row: ClusterRow) -> tuple[PendingElement, ...]:
     """Return the elements that have not confirmed the cluster; () for a cluster that is ending or has ended.
 
-    Until these elements confirm the cluster, a device possibly reaches only some of the guests.
+    Until these elements confirm the cluster, a device may reach only some of the guests.
     """
     if row.state not in WANTED_STATES:
         return ()
@@ -127,7 +127,7 @@ def list_pending_elements(unit: Unit, row: ClusterRow) -> tuple[PendingElement, 
 def _list_removing_gateways(unit: Unit, row: ClusterRow) -> tuple[PendingElement, ...]:
     """Return the gateways of an ending or ended cluster that have not confirmed its removal.
 
-    Such gateways possibly still have the cluster's grants.
+    Such gateways may still have the cluster's grants.
     """
     if row.state in WANTED_STATES:
         return ()

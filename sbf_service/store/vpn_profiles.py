@@ -68,7 +68,7 @@ def create_profile(
     """Create the profile of a device. Connect the cluster to gateways if necessary.
 
     If the device already has a valid profile, revoke this old profile. The device keeps the old profile's addresses,
-    unless only the old or only the new profile makes the device the router.
+    unless exactly one of the two profiles makes the device the router.
 
     Raise NotFound for an unknown cluster. Raise Conflict if the cluster is ending or has ended. Raise NoGateway if
     there is no gateway. Raise NoAddressFree if a subnet has no free address. Raise BeyondLimit if the cluster has the
@@ -146,9 +146,9 @@ def revoke_profile(unit: Unit, key: str, profile: str, cluster_id: str | None = 
 
 
 def revoke_profiles(unit: Unit, row: ClusterRow, profiles: Iterable[VpnProfileRow]) -> None:
-    """Revoke those of a cluster's ``profiles`` that are valid, and increment the revisions of the cluster's gateways.
+    """Revoke the valid profiles among ``profiles``, and increment the revisions of the cluster's gateways.
 
-    If no profile is valid, change nothing.
+    ``row`` is the cluster of all ``profiles``. If no profile is valid, change nothing.
     """
     valid = [profile for profile in profiles if profile.revoked_at is None]
     for profile in valid:
