@@ -69,7 +69,7 @@ def describe_database(settings: ServiceSettings) -> str:
 
 
 def name_caller() -> str:
-    """Return the name of this command's caller for the audit log. A user ID without an account has no other name."""
+    """Return the name of this command's caller for the audit log. Use ``uid N`` for a user ID without an account."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # Python 3.13 raises OSError

@@ -72,7 +72,7 @@ def ensure_database_file(database: str) -> None:
 
 
 def open_lock_file(path: Path, mode: int) -> IO[bytes]:
-    """Open a lock file, for the caller to close. Raise OSError if the file cannot be opened or created.
+    """Open a lock file, which the caller must close. Raise OSError if the file cannot be opened or created.
 
     Create a missing file with ``mode``. A user who can open the file can lock it, and prevent SBF's start: ``mode``
     must exclude other users. If root runs this process, the file gets the owner of the folder.
@@ -109,9 +109,9 @@ def ensure_private_folder(folder: Path) -> None:
 
 
 def _give_root_folder_away(folder: Path) -> None:
-    """Change the owner of a folder of root to the owner of its parent.
+    """If a folder belongs to root, change its owner to the owner of its parent.
 
-    Do not follow a symbolic link: the owner of the parent could create a link to any folder of root.
+    Do not follow a symbolic link: the owner of the parent could create a link to any folder that belongs to root.
     """
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -137,9 +137,10 @@ def try_file_lock(file: IO[bytes]) -> bool:
 
 
 def find_write_remedy(error: OSError, folder: Path, otherwise: str) -> str:
-    """Return what an administrator can do if SBF cannot write to a folder; ``otherwise`` for most errors.
+    """Return the remedy for the administrator if SBF cannot write to a folder.
 
-    SBF's systemd unit (ProtectSystem=strict) shows all folders except those in ReadWritePaths as read-only.
+    Return ``otherwise``, unless the file system is read-only. For SBF, systemd makes all folders read-only except the
+    folders in ReadWritePaths (ProtectSystem=strict in SBF's unit).
     """
     if error.errno != errno.EROFS:
         return otherwise

@@ -67,7 +67,7 @@ class ReloadableTls:
         listening.sni_callback = self._use_newest
 
     def reload(self, settings: ServiceSettings) -> None:
-        """Load the certificate and key, and the authority of ``tls_client_ca``, again for new connections.
+        """Reload the certificate, the key and the authority (``tls_client_ca``) for new connections.
 
         If a file is unusable, log a warning and continue with the previous certificate, key and authority.
         """
@@ -128,13 +128,13 @@ ANSWERS_PER_S = 500
 
 
 REFUSALS_S = 1.0
-"""The longest time in seconds in which a stopping service refuses the sessions that wait for an agent."""
+"""The maximum time in seconds that a stopping service waits until the sessions that wait for an agent are refused."""
 
 
 class SbfServer(uvicorn.Server):
     """A uvicorn server that uses TLS on TCP sockets only.
 
-    SIGTERM or SIGINT ends all long polls, and sessions that wait for an agent, immediately. Other calls may finish
+    SIGTERM or SIGINT immediately ends all long polls and all sessions that wait for an agent. Other calls may finish
     within ``SHUTDOWN_GRACE_S``. The signal is not raised again after the shutdown.
     """
 
@@ -169,7 +169,10 @@ class SbfServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     async def _await_refusals(self) -> None:
-        """Wait until SBF has refused the sessions that wait for an agent. uvicorn would answer them with status 500."""
+        """Wait until SBF has refused the sessions that wait for an agent.
+
+        Without this wait, uvicorn would answer the calls of these sessions with status 500.
+        """
         deadline = time.monotonic() + REFUSALS_S
         feed = self.service.change_feed
         while feed.count_waiters(HANDSHAKES_TOPIC) and time.monotonic() < deadline:  # noqa: ASYNC110 - at most 1 s

@@ -199,7 +199,7 @@ def _make_edge_sheet(context: _AttachmentContext, edge: Edge) -> PreparationShee
 def _list_loopback_values(loopback: IPv4Address | IPv6Address | None) -> dict[str, object]:
     """Return the placeholders' values that an edge's loopback address determines.
 
-    A BGP identifier (RFC 6286) has 32 bits: an IPv6 address determines none.
+    A BGP identifier (RFC 6286) has 32 bits, so an IPv6 address determines no BGP identifier.
     """
     if loopback is None:
         return {}

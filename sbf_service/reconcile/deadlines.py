@@ -59,9 +59,10 @@ class DeadlineTransactions(Protocol):
     """The queries and changes of the deadline sweep."""
 
     def record_sweep(self, longest_gap_s: float) -> None:
-        """Record that SBF runs. If the last record is older than ``longest_gap_s``, end an outage of SBF.
+        """Record that SBF runs.
 
-        At the end of an outage, postpone leases and setup deadlines.
+        If the last record is older than ``longest_gap_s`` seconds, SBF had an outage, which ends now: postpone leases
+        and setup deadlines.
         """
 
     def find_overdue(self, silence: timedelta) -> tuple[bool, list[Name]]:
@@ -89,7 +90,7 @@ class StoreDeadlineTransactions:
     timing: ServiceTiming
 
     def record_sweep(self, longest_gap_s: float) -> None:
-        """Record that SBF runs. If the last record is older than ``longest_gap_s``, end an outage of SBF."""
+        """Record that SBF runs. After an outage of more than ``longest_gap_s``, postpone leases and setup deadlines."""
         record_sweep(self.store, longest_gap_s)
 
     def find_overdue(self, silence: timedelta) -> tuple[bool, list[Name]]:

@@ -69,10 +69,11 @@ class RateLimiter:
 
 
 def find_origin(address: str) -> str:
-    """Return the text under which failures from an address are counted: the /64 network of an IPv6 address.
+    """Return the text under which failures from an address are counted.
 
-    A caller can usually take every address of its /64 network. Return another text, such as an IPv4 address or
-    ``uid N``, and the loopback address unchanged.
+    For an IPv6 address, this text is the /64 network, because a caller can usually use every address of its /64
+    network. For the IPv6 loopback address, and for any other text, such as an IPv4 address or ``uid N``, return
+    ``address`` unchanged.
     """
     try:
         parsed = IPv6Address(address)

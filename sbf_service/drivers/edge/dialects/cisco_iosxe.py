@@ -2,9 +2,9 @@
 
 A cluster consists of a service instance on the port, a bridge domain, and a connection to the backbone. With ``vpls``,
 the connection is a VFI, signalled by LDP (RFC 4762). With ``qinq``, the connection is a service instance with the S-tag
-on the core port. The number of the bridge domain is the VLAN ID, which belongs to one cluster at the site. Numbers of
-bridge domains belong to the whole edge: a service instance of any port, a VFI or the interface ``BDI112`` can be in
-bridge domain 112. Then VLAN 112 is in other use.
+on the core port. The number of the bridge domain is the VLAN ID, which belongs to one cluster at the site. All ports of
+the edge share the numbers of bridge domains. VLAN 112 is in other use if another user's service instance (on any port),
+VFI or interface ``BDI112`` is in bridge domain 112.
 
 A *shared* VFI (``vpn_id``) carries all clusters of a transport. The number of its bridge domain is the VPN ID, which
 must therefore be at most 4094. The VPN ID must also be outside the site's pool, because SBF uses the VLAN IDs of the
