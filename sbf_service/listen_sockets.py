@@ -20,7 +20,7 @@ SOCKET_MODE: Final = 0o660
 LOCK_MODE: Final = 0o600
 """The mode of the lock file beside an AF_UNIX socket. A user who can open the file could prevent SBF's start."""
 LOCK_PATIENCE_S, LOCK_POLL_S = 5.0, 0.1
-"""In seconds: the longest wait of a starting SBF for the lock, and the pause between two attempts."""
+"""The maximum time that a starting SBF waits for the lock, and the pause between two attempts, both in seconds."""
 CLOSED: Final = -1
 SOCKET_FAULTS: Final = {
     errno.EADDRINUSE: "in use by another process: stop that process, or set another address",

@@ -55,13 +55,13 @@ def ensure_database_file(database: str) -> None:
         return
     new = file.with_name(f".{file.name}.new")
     try:
-        new.unlink(missing_ok=True)  # a killed process possibly left this file behind
+        new.unlink(missing_ok=True)  # a killed process may have left this file behind
         if file.exists():
             return
         owner = file.parent.stat()
         new.touch(mode=PRIVATE_MODE, exist_ok=False)
         os.chown(new, owner.st_uid, owner.st_gid)
-        with suppress(FileExistsError):  # the service possibly created the file in the meantime
+        with suppress(FileExistsError):  # the service may have created the file in the meantime
             file.hardlink_to(new)
         new.unlink()
     except OSError as error:
@@ -74,8 +74,8 @@ def ensure_database_file(database: str) -> None:
 def open_lock_file(path: Path, mode: int) -> IO[bytes]:
     """Open a lock file, which the caller must close. Raise OSError if the file cannot be opened or created.
 
-    Create a missing file with ``mode``. A user who can open the file can lock it, and prevent SBF's start: ``mode``
-    must exclude other users. If root runs this process, the file gets the owner of the folder.
+    Create a missing file with ``mode``, which must exclude other users: a user who can open the file can lock the file,
+    and thereby prevent SBF's start. If root runs this process, the file gets the owner of the folder.
     """
     file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, mode), "rb+")
     try:
@@ -99,7 +99,8 @@ def give_to_owner_of(folder: Path, descriptor: int) -> None:
 def ensure_private_folder(folder: Path) -> None:
     """Create a folder and its missing parents with mode 0700. Idempotent. Raise OSError if this fails.
 
-    If root runs this process, a folder of root gets the owner of its parent, also if an earlier process created it.
+    If root runs this process, a folder that belongs to root gets the owner of its parent, even if an earlier process
+    created the folder.
     """
     missing = [parent for parent in folder.parents if not parent.exists()]
     for path in (*reversed(missing), folder):

@@ -54,7 +54,7 @@ def make_tls_context(settings: ServiceSettings) -> ssl.SSLContext | None:
 
 
 class ReloadableTls:
-    """The TLS of the listening sockets, whose certificate can be reloaded.
+    """TLS for the listening sockets, with a certificate that can be reloaded.
 
     OpenSSL stores one certificate for each type of key in a context. If a reload loaded an RSA key into a context with
     an EC key, SBF would continue to present the certificate with the EC key. Therefore each reload creates a context,
@@ -79,7 +79,10 @@ class ReloadableTls:
             log.info("certificate_reloaded", file=settings.tls_certificate)
 
     def _use_newest(self, connection: ssl.SSLObject, _server_name: str | None, _listening: ssl.SSLContext) -> None:
-        """Change the context of a connection. OpenSSL calls this method also for a client without SNI (RFC 6066, 3)."""
+        """Assign the newest context to a new connection.
+
+        OpenSSL calls this method also for a client without SNI (RFC 6066, 3).
+        """
         connection.context = self._newest
 
 

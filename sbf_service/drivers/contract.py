@@ -103,7 +103,7 @@ class SwitchDriver(Protocol):
     def apply(self, difference: SwitchDifference) -> None:
         """Apply a difference to the running configuration. Idempotent. :meth:`read` shows the result.
 
-        Raise Refused when the device refuses a command. The device has possibly accepted other commands.
+        Raise Refused when the device refuses a command. The device may have accepted other commands.
         """
 
     def save(self) -> bool:
@@ -198,7 +198,7 @@ class EdgeDriver(Protocol):
     def apply(self, difference: EdgeDifference) -> None:
         """Apply a difference. Idempotent. :meth:`read` shows the result.
 
-        Raise Refused when the device refuses a command. The device has possibly accepted other commands.
+        Raise Refused when the device refuses a command. The device may have accepted other commands.
         """
 
     def save(self) -> bool:

@@ -157,7 +157,7 @@ class DeadlineSweep:
         due, silent = self.transactions.find_overdue(silence)
         stale = silent if self._has_run_long_enough() else []
         for name in stale:
-            self.transactions.record_sweep(self.suspended_after_s)  # thousands of agents can take minutes
+            self.transactions.record_sweep(self.suspended_after_s)  # recording thousands of agents can take minutes
             _try_change(partial(self.transactions.record_stale_agent, name, silence), element=name)
         if due or stale:
             # SBF or the database may have been suspended since the record at the beginning.

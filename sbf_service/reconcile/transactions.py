@@ -81,11 +81,11 @@ class WorkerTransactions(Protocol):
         """
 
     def confirm(self, reading: DeviceReading, *, changed: bool) -> bool:
-        """Record that a device carries and has saved the wanted state. Return whether a newer revision is wanted.
+        """Record that a device has the wanted state and has saved it. Return whether a newer revision is wanted.
 
         If the topology now describes another device with this name, record nothing and return True. Raise
-        LeaseLostError if another worker has acquired the lease. If this worker has also ``changed`` the device, record
-        that the next worker must read the device again, and then raise the error.
+        LeaseLostError if another worker has acquired the lease. If this worker has already ``changed`` the device,
+        first record that the next worker must read the device again, and then raise the error.
         """
 
     def fail(self, name: Name, fence: int, report: ErrorReport, task: ReconcileTask | None) -> None:
@@ -152,10 +152,10 @@ class StoreWorkerTransactions:
         return self.store.change_scope(partial(find_element_scope, name=task.name), record, who=self.holder)
 
     def confirm(self, reading: DeviceReading, *, changed: bool) -> bool:
-        """Record that a device carries and has saved the wanted state. Return whether a newer revision is wanted.
+        """Record that a device has the wanted state and has saved it. Return whether a newer revision is wanted.
 
         If the topology now describes another device, record nothing and return True. If another worker has acquired the
-        lease, commit before raising LeaseLostError. If this worker has also ``changed`` the device, the committed
+        lease, commit before raising LeaseLostError. If this worker has already ``changed`` the device, the committed
         transaction increments the device's wanted revision, so that the next worker reads the device again.
         """
         task = reading.task

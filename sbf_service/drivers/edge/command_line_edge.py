@@ -68,7 +68,7 @@ class CommandLineEdge:
             raise build_refusal(f"{self._edge}: ", faults)
 
     def save(self) -> bool:
-        """Write the startup configuration on platforms where a commit does not write it.
+        """Write the startup configuration, on platforms where a commit does not already write this configuration.
 
         Raise Refused if the edge does not print that the configuration was saved.
         """

@@ -97,7 +97,7 @@ class LinuxEdge:
         self._shell.close()
 
     def _check_transports(self, circuits: Circuits) -> None:
-        """Raise Refused if a transport is unknown, or if it needs a field of the edge that the topology lacks."""
+        """Raise Refused if a transport is unknown, or needs a field of the edge that the topology lacks."""
         for circuit in circuits:
             wanted = f"edge {self._edge.name}: wanted a circuit of transport {circuit.transport}"
             transport = self._services.transports.get(circuit.transport)

@@ -103,7 +103,7 @@ class Caller:
             raise self.deny(Forbidden(describe_denial(self.principal, action, resource)), action, resource)
 
     def require_for_any(self, action: Action, kind: str) -> None:
-        """Raise Forbidden if the caller has no right at all to ``action``, whatever the resource.
+        """Raise Forbidden if the caller has no right to ``action`` on any resource.
 
         The error's message names ``kind``, the kind of the resource. This check does not read the database.
         """

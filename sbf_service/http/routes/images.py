@@ -274,10 +274,10 @@ def _report_addition(response: Response, caller: Caller, image: CatalogueImage, 
 
 
 def _authorize(unit: Unit, caller: Caller, action: Action, name: Name) -> CatalogueImage:
-    """Return an image. Raise Forbidden if the caller's role has no right to ``action``, whatever the image.
+    """Return an image. Raise Forbidden if the caller's role has no right to ``action`` on any image.
 
-    Otherwise, raise NotFound if the image does not exist or the caller may not see the image. Raise Forbidden if the
-    caller may see the image, but has no right to ``action`` on this image.
+    Otherwise, raise NotFound if the image does not exist or the caller may not see the image. Also raise Forbidden if
+    the caller may see the image, but has no right to ``action`` on this image.
     """
     caller.require_for_any(action, "image")
     unrestricted = caller.is_unrestricted(action)

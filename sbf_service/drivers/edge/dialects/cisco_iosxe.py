@@ -10,8 +10,9 @@ A *shared* VFI (``vpn_id``) carries all clusters of a transport. The number of i
 must therefore be at most 4094. The VPN ID must also be outside the site's pool, because SBF uses the VLAN IDs of the
 pool as the numbers of other bridge domains.
 
-In a shared VFI the tag stays on the frames. A service instance sends only frames that it would also accept ("Egress
-Filtering", ASR 920 Ethernet guide). So VLANs are separated although they share a bridge domain and a MAC table.
+In a shared VFI, the tag stays on the frames. A service instance sends only frames with a tag that the service instance
+also accepts ("Egress Filtering", ASR 920 Ethernet guide). So VLANs are separated, although these VLANs share a bridge
+domain and a MAC table.
 
 Sources: public configurations and a STIG check for ``l2 vfi … manual``; the ASR 920 and ME 3600X guides for service
 instances, ``rewrite`` and the egress filter. From memory, not checked on a device: patterns in ``section``, service
