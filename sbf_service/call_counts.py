@@ -1,7 +1,7 @@
 """The counts of calls for rate limits, in the memory of this replica.
 
 The memory storage of the library ``limits`` never removes the key of a former caller, and after each counted call
-visits all keys. Everybody who can connect to SBF can send invalid tokens from ever new addresses. Therefore SBF's
+visits all keys. Everybody who can connect to SBF can send invalid tokens from any number of addresses. Therefore SBF's
 storage removes windows without recent calls, and limits the number of windows.
 """
 
@@ -34,8 +34,9 @@ class CallCounts(MemoryStorage):
     """Moving windows in memory, at most :data:`MAX_WINDOWS`. Thread-safe.
 
     ``clock`` returns seconds. Its default is monotonic: callers would remain refused for longer if the clock were set
-    back. If there are more windows, the window without a call for the longest time is removed. A caller with so many
-    addresses could otherwise either exhaust the memory or lock out all other callers.
+    back. If there are more than :data:`MAX_WINDOWS` windows, the window whose last call is the oldest is removed.
+    Otherwise, a caller with more than :data:`MAX_WINDOWS` addresses could exhaust the memory or lock out all other
+    callers.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -52,7 +53,7 @@ class CallCounts(MemoryStorage):
         return len(self._windows)
 
     def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
-        """Count ``amount`` calls, and return True; count none and return False if they would exceed ``limit``."""
+        """Count ``amount`` calls, and return True. If they would exceed ``limit``, count no call, and return False."""
         with self._lock:
             now = self._clock()
             window = self._windows.pop(key, None) or _Window(expiry)

@@ -119,7 +119,7 @@ class ChangeFeed:
         return lowest
 
     def count_waiters(self, topic: str | None = None) -> int:
-        """Return the number of waiting calls; with ``topic``, only of those that wait for changes of this topic."""
+        """Return the number of waiting calls. With ``topic``, count only calls that wait for changes of this topic."""
         with self._lock:
             return len(self._all if topic is None else self._waiters.get(topic, ()))
 

@@ -48,7 +48,7 @@ def _exit_bad_input(program: str, message: str) -> NoReturn:
 
 
 def load_settings(config: Path | None) -> ServiceSettings:
-    """Return the settings in ``config`` or, if it is None, in the default file.
+    """Return the settings in the file ``config``. If ``config`` is None, return the settings in the default file.
 
     If ``config`` is None and the default file does not exist, return the default settings. Raise the errors of
     :func:`.read_settings`.
@@ -58,7 +58,7 @@ def load_settings(config: Path | None) -> ServiceSettings:
 
 
 def find_settings_file(config: Path | None) -> Path | None:
-    """Return ``config``. If it is None, return the default file, or None if the default file does not exist."""
+    """Return ``config``. If ``config`` is None, return the default file, or None if there is no default file."""
     return config or (DEFAULT_CONFIG if DEFAULT_CONFIG.exists() else None)
 
 
@@ -69,7 +69,7 @@ def describe_database(settings: ServiceSettings) -> str:
 
 
 def name_caller() -> str:
-    """Return the name of this command's caller for the audit log. A user ID without an account has no other name."""
+    """Return the name of this command's caller for the audit log. Use ``uid N`` for a user ID without an account."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # Python 3.13 raises OSError

@@ -1,4 +1,7 @@
-"""The address of the database: its check, which never quotes the address, and its form for the log, without secrets."""
+"""The address of the database: checks the address, and formats the address for the log without secrets.
+
+An error message never quotes the address.
+"""
 
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError

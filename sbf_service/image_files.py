@@ -30,10 +30,10 @@ FOLDER_MODE, FILE_MODE = 0o700, 0o600
 HIDDEN: Final = ".upload-"
 READ_BYTES: Final = 1 << 20
 NEW_S: Final = 60.0
-"""SBF keeps hidden files younger than this age in seconds, because their uploads may not have locked them yet."""
+"""SBF removes no hidden file younger than this age in seconds: the file's upload may not have locked the file yet."""
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 ENDED: Final = frozenset({errno.ENOENT, errno.ESTALE})
-"""Errors of the removed hidden file of an upload. NFS reports ESTALE if another computer has removed the file."""
+"""The errors that show that an upload's hidden file was removed. On NFS, ESTALE: another computer removed the file."""
 
 
 def find_image_folder(limits: ImageLimits, database: str) -> Path:
@@ -176,9 +176,10 @@ def _begin_name(owner: str) -> str:
 
 
 def _is_locked(path: Path) -> bool:
-    """Return whether an upload runs. A shared lock lets other readers of the lock pass, but no upload.
+    """Return whether the upload to a hidden file still runs, and therefore holds an exclusive lock on the file.
 
-    Raise StorageFull if the file cannot be read.
+    The test acquires a shared lock, because shared locks do not exclude the same test by other processes. Raise
+    StorageFull if the file cannot be read.
     """
     try:
         with _suppress_ended(), path.open("rb") as file:

@@ -13,7 +13,7 @@ from threading import Lock
 LARGE = 1 << 20
 """A document of at least this size, in bytes, is large."""
 SHORT_TURN_S = 0.0005
-"""The longest time for which a thread keeps Python's interpreter while another thread waits for it.
+"""The maximum time in seconds that a thread holds Python's interpreter while another thread waits for the interpreter.
 
 Python's default is 5 ms. A call acquires the interpreter dozens of times, for example after each row from SQLite. With
 5 ms each, a call would wait for up to half a second while another thread computes.
@@ -22,9 +22,10 @@ Python's default is 5 ms. A call acquires the interpreter dozens of times, for e
 
 @dataclass(slots=True)
 class _ProcessSetting:
-    """A setting that applies while at least one user is in the context of :meth:`use`.
+    """A setting that applies while at least one thread is in the context of :meth:`use`.
 
-    ``begin`` applies the setting for the first user. ``end`` reverts the setting after the last user.
+    ``begin`` applies the setting when the first thread enters the context. ``end`` reverts the setting when the last
+    thread leaves the context. ``users`` is the number of threads in the context.
     """
 
     begin: Callable[[], None]
@@ -67,8 +68,8 @@ def collect_later(size: int) -> AbstractContextManager[None]:
     of the time of parsing, and up to a quarter of the time of the preparation of a change. At the end, all existing
     objects are excluded from later collections (``gc.freeze``). Otherwise, these collections would visit all objects of
     the topology, and delay calls by up to half a second. Python still frees an excluded object when its last reference
-    is deleted, unless the object is in a reference cycle. So garbage in the reference cycles of other calls that exist
-    at the end is never freed. Therefore, use this context only for large documents, which are rare.
+    is deleted, unless the object is in a reference cycle. If other calls have unused reference cycles at the end of the
+    context, these cycles are never freed. Therefore, use this context only for large documents, which are rare.
     """
     return nullcontext() if size < LARGE else _LATE_COLLECTIONS.use()
 

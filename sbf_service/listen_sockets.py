@@ -20,7 +20,7 @@ SOCKET_MODE: Final = 0o660
 LOCK_MODE: Final = 0o600
 """The mode of the lock file beside an AF_UNIX socket. A user who can open the file could prevent SBF's start."""
 LOCK_PATIENCE_S, LOCK_POLL_S = 5.0, 0.1
-"""In seconds: the longest wait of a starting SBF for the lock, and the pause between two attempts."""
+"""The maximum time that a starting SBF waits for the lock, and the pause between two attempts, both in seconds."""
 CLOSED: Final = -1
 SOCKET_FAULTS: Final = {
     errno.EADDRINUSE: "in use by another process: stop that process, or set another address",
@@ -124,8 +124,8 @@ def _listen_unix(path: Path, patience: float = LOCK_PATIENCE_S) -> socket.socket
 def _lock_path(path: Path, patience: float) -> Iterator[None]:
     """Lock a file beside the socket. Raise BadInput if another process still holds the lock after ``patience`` seconds.
 
-    Without the lock, another starting service could remove the file of a socket that does not listen yet. The lock is
-    no lock of the folder, because every user who can read the folder could hold such a lock.
+    Without the lock, another starting service could remove the file of a socket that does not listen yet. SBF does not
+    lock the folder itself, because every user who can read the folder could hold such a lock.
     """
     lock, ends = path.with_name(f".{path.name}.lock"), time.monotonic() + patience
     try:
@@ -144,9 +144,9 @@ def _lock_path(path: Path, patience: float) -> Iterator[None]:
 
 
 def _remove_stale(path: Path) -> None:
-    """Remove a socket file without a listener. With a listener, the file remains, so that binding fails.
+    """Remove a socket file on which no process listens.
 
-    Raise BadInput if the path is no socket.
+    If a process listens, do not remove the file: bind(2) must fail. Raise BadInput if the path is no socket.
     """
     if not path.is_socket():
         if os.path.lexists(path):

@@ -55,13 +55,13 @@ def ensure_database_file(database: str) -> None:
         return
     new = file.with_name(f".{file.name}.new")
     try:
-        new.unlink(missing_ok=True)  # a killed process possibly left this file behind
+        new.unlink(missing_ok=True)  # a killed process may have left this file behind
         if file.exists():
             return
         owner = file.parent.stat()
         new.touch(mode=PRIVATE_MODE, exist_ok=False)
         os.chown(new, owner.st_uid, owner.st_gid)
-        with suppress(FileExistsError):  # the service possibly created the file in the meantime
+        with suppress(FileExistsError):  # the service may have created the file in the meantime
             file.hardlink_to(new)
         new.unlink()
     except OSError as error:
@@ -72,10 +72,10 @@ def ensure_database_file(database: str) -> None:
 
 
 def open_lock_file(path: Path, mode: int) -> IO[bytes]:
-    """Open a lock file, for the caller to close. Raise OSError if the file cannot be opened or created.
+    """Open a lock file, which the caller must close. Raise OSError if the file cannot be opened or created.
 
-    Create a missing file with ``mode``. A user who can open the file can lock it, and prevent SBF's start: ``mode``
-    must exclude other users. If root runs this process, the file gets the owner of the folder.
+    Create a missing file with ``mode``, which must exclude other users: a user who can open the file can lock the file,
+    and thereby prevent SBF's start. If root runs this process, the file gets the owner of the folder.
     """
     file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, mode), "rb+")
     try:
@@ -99,7 +99,8 @@ def give_to_owner_of(folder: Path, descriptor: int) -> None:
 def ensure_private_folder(folder: Path) -> None:
     """Create a folder and its missing parents with mode 0700. Idempotent. Raise OSError if this fails.
 
-    If root runs this process, a folder of root gets the owner of its parent, also if an earlier process created it.
+    If root runs this process, a folder that belongs to root gets the owner of its parent, even if an earlier process
+    created the folder.
     """
     missing = [parent for parent in folder.parents if not parent.exists()]
     for path in (*reversed(missing), folder):
@@ -109,9 +110,9 @@ def ensure_private_folder(folder: Path) -> None:
 
 
 def _give_root_folder_away(folder: Path) -> None:
-    """Change the owner of a folder of root to the owner of its parent.
+    """If a folder belongs to root, change its owner to the owner of its parent.
 
-    Do not follow a symbolic link: the owner of the parent could create a link to any folder of root.
+    Do not follow a symbolic link: the owner of the parent could create a link to any folder that belongs to root.
     """
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -137,9 +138,10 @@ def try_file_lock(file: IO[bytes]) -> bool:
 
 
 def find_write_remedy(error: OSError, folder: Path, otherwise: str) -> str:
-    """Return what an administrator can do if SBF cannot write to a folder; ``otherwise`` for most errors.
+    """Return the remedy for the administrator if SBF cannot write to a folder.
 
-    SBF's systemd unit (ProtectSystem=strict) shows all folders except those in ReadWritePaths as read-only.
+    Return ``otherwise``, unless the file system is read-only. For SBF, systemd makes all folders read-only except the
+    folders in ReadWritePaths (ProtectSystem=strict in SBF's unit).
     """
     if error.errno != errno.EROFS:
         return otherwise

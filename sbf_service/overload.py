@@ -84,9 +84,9 @@ class BoundedThreads:
 class AcceptFaults:
     """An exception handler for the event loop. Logs a lack of file descriptors or memory at most once a minute.
 
-    During such a lack, asyncio repeats accept(2) up to ``BACKLOG`` times (``listen_sockets.py``), and asyncio's own
-    handler would log a traceback for each attempt. These thousands of tracebacks a second would fill the disk, and
-    leave no time for open connections.
+    While file descriptors or memory are lacking, asyncio repeats accept(2) up to ``BACKLOG`` times
+    (``listen_sockets.py``), and asyncio's own handler would log a traceback for each attempt. These thousands of
+    tracebacks a second would fill the disk, and leave no time for open connections.
     """
 
     clock: Callable[[], float] = time.monotonic
@@ -95,7 +95,7 @@ class AcceptFaults:
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Log a fault that the event loop reports.
 
-        Omit a lack of file descriptors or memory if such a lack was logged less than ``ACCEPT_LOG_S`` seconds ago.
+        Do not log a lack of file descriptors or memory within ``ACCEPT_LOG_S`` seconds of the previous such log line.
         """
         error = context.get("exception")
         if not isinstance(error, OSError) or error.errno not in SCARCE or "socket" not in context:

@@ -54,7 +54,7 @@ def make_tls_context(settings: ServiceSettings) -> ssl.SSLContext | None:
 
 
 class ReloadableTls:
-    """The TLS of the listening sockets, whose certificate can be reloaded.
+    """TLS for the listening sockets, with a certificate that can be reloaded.
 
     OpenSSL stores one certificate for each type of key in a context. If a reload loaded an RSA key into a context with
     an EC key, SBF would continue to present the certificate with the EC key. Therefore each reload creates a context,
@@ -67,7 +67,7 @@ class ReloadableTls:
         listening.sni_callback = self._use_newest
 
     def reload(self, settings: ServiceSettings) -> None:
-        """Load the certificate and key, and the authority of ``tls_client_ca``, again for new connections.
+        """Reload the certificate, the key and the authority (``tls_client_ca``) for new connections.
 
         If a file is unusable, log a warning and continue with the previous certificate, key and authority.
         """
@@ -79,7 +79,10 @@ class ReloadableTls:
             log.info("certificate_reloaded", file=settings.tls_certificate)
 
     def _use_newest(self, connection: ssl.SSLObject, _server_name: str | None, _listening: ssl.SSLContext) -> None:
-        """Change the context of a connection. OpenSSL calls this method also for a client without SNI (RFC 6066, 3)."""
+        """Assign the newest context to a new connection.
+
+        OpenSSL calls this method also for a client without SNI (RFC 6066, 3).
+        """
         connection.context = self._newest
 
 
@@ -128,13 +131,13 @@ ANSWERS_PER_S = 500
 
 
 REFUSALS_S = 1.0
-"""The longest time in seconds in which a stopping service refuses the sessions that wait for an agent."""
+"""The maximum time in seconds that a stopping service waits until the sessions that wait for an agent are refused."""
 
 
 class SbfServer(uvicorn.Server):
     """A uvicorn server that uses TLS on TCP sockets only.
 
-    SIGTERM or SIGINT ends all long polls, and sessions that wait for an agent, immediately. Other calls may finish
+    SIGTERM or SIGINT immediately ends all long polls and all sessions that wait for an agent. Other calls may finish
     within ``SHUTDOWN_GRACE_S``. The signal is not raised again after the shutdown.
     """
 
@@ -169,7 +172,10 @@ class SbfServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     async def _await_refusals(self) -> None:
-        """Wait until SBF has refused the sessions that wait for an agent. uvicorn would answer them with status 500."""
+        """Wait until SBF has refused the sessions that wait for an agent.
+
+        Without this wait, uvicorn would answer the calls of these sessions with status 500.
+        """
         deadline = time.monotonic() + REFUSALS_S
         feed = self.service.change_feed
         while feed.count_waiters(HANDSHAKES_TOPIC) and time.monotonic() < deadline:  # noqa: ASYNC110 - at most 1 s

@@ -87,7 +87,7 @@ def find_changes(former: ServiceSettings, new: ServiceSettings) -> list[SettingC
 def _list_values(document: Document, prefix: str = "") -> Iterator[tuple[str, object]]:
     for name, field in type(document).model_fields.items():
         value = getattr(document, name)
-        if isinstance(value, Document) and isclass(field.annotation):  # an optional document is one value
+        if isinstance(value, Document) and isclass(field.annotation):  # an optional document counts as one value
             yield from _list_values(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value

@@ -51,12 +51,15 @@ class DeviceLogin:
 class SwitchScope:
     """The ports and VLAN IDs that SBF may change on a switch; SBF changes nothing else.
 
-    ``access``: the ports that carry a VLAN untagged. ``members``: the member ports of the aggregates in ``ports``.
-    ``created``: the VLAN IDs that SBF recorded as created on this switch. ``known``: the VLAN IDs for which a VLAN's
-    name shows that SBF created it (``domain/ownership.py``). ``taken``: the ports that SBF has configured
-    at least once. ``adopted``: the ports that an administrator assigned to SBF, each with its port use at that time.
-    ``returned``: the ports that SBF no longer manages, each with the port use to restore. ``shut``: the ports that SBF
-    has, or possibly has, shut down.
+    - ``access``: the ports that carry a VLAN untagged.
+    - ``members``: the member ports of the aggregates in ``ports``.
+    - ``created``: the VLAN IDs that SBF recorded as created on this switch.
+    - ``known``: the VLAN IDs that SBF has managed on this switch before. Only with such a VLAN ID does a VLAN's name
+      show that SBF created the VLAN (``domain/ownership.py``).
+    - ``taken``: the ports that SBF has configured at least once.
+    - ``adopted``: the ports that an administrator assigned to SBF, each with its port use at that time.
+    - ``returned``: the ports that SBF no longer manages, each with the port use to restore.
+    - ``shut``: the ports that SBF has shut down, or may have shut down.
     """
 
     ports: tuple[PortName, ...]
@@ -91,7 +94,7 @@ class SwitchDriver(Protocol):
     """The driver of one switch."""
 
     def read(self, scope: SwitchScope) -> SwitchObserved:
-        """Read the state of the managed ports, and the use of managed VLAN IDs on other ports. Changes nothing.
+        """Read the state of the managed ports, and the managed VLAN IDs that other ports carry. Changes nothing.
 
         Raise Unsafe when an answer cannot be parsed or a managed port does not exist. Also raise Unsafe when a managed
         port carries an untagged VLAN that SBF must not change.
@@ -100,7 +103,7 @@ class SwitchDriver(Protocol):
     def apply(self, difference: SwitchDifference) -> None:
         """Apply a difference to the running configuration. Idempotent. :meth:`read` shows the result.
 
-        Raise Refused when the device refuses a command. The device has possibly accepted other commands.
+        Raise Refused when the device refuses a command. The device may have accepted other commands.
         """
 
     def save(self) -> bool:
@@ -195,7 +198,7 @@ class EdgeDriver(Protocol):
     def apply(self, difference: EdgeDifference) -> None:
         """Apply a difference. Idempotent. :meth:`read` shows the result.
 
-        Raise Refused when the device refuses a command. The device has possibly accepted other commands.
+        Raise Refused when the device refuses a command. The device may have accepted other commands.
         """
 
     def save(self) -> bool:

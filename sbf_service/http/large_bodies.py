@@ -61,8 +61,8 @@ class _ParsedRequest(Request):
     async def json(self) -> Document:
         """Return the document.
 
-        FastAPI validates the returned document again: it repeats the validators of the document's class, but not the
-        validators of the document's parts.
+        FastAPI validates the returned document again. This validation repeats the validators of the document's class,
+        but not the validators of the document's parts.
         """
         return self._document
 

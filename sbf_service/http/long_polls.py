@@ -58,7 +58,7 @@ ReadVersion = Callable[[], Awaitable[int]]
 class PollAdmission:
     """Assigns agents' calls to threads, and refuses calls if too many calls wait.
 
-    All polls of the API share one object.
+    All polls of the API share one instance of this class.
     """
 
     service: SbfService
@@ -92,7 +92,7 @@ class PollAdmission:
         return await run_sync(call, limiter=threads)
 
     def make_stop_error(self) -> ServiceStopping:
-        """Return the answer to a waiting call when the service stops."""
+        """Return the error that a waiting call raises when the service stops."""
         seconds = self.spread(self.service.change_feed.waiters_at_close)
         return ServiceStopping(f"this SBF stops: try again in {seconds} s; nothing was changed", seconds)
 

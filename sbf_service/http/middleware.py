@@ -146,14 +146,15 @@ class _AnswerRewriter:
 class StopMiddleware:
     """Answers 503 for a call that the server cancels because the service stops.
 
-    A WebSocket, and a call whose answer has begun, cannot get this answer: the server closes their connections.
+    If the call is a WebSocket, or if its answer has begun, this answer is not possible: the server closes the
+    connection.
     """
 
     app: ASGIApp
     change_feed: ChangeFeed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Process a call, and answer it if it is cancelled."""
+        """Process a call. Answer the call if the server cancels it because the service stops."""
         started = False
 
         async def record_start(message: Message) -> None:

@@ -45,7 +45,7 @@ IfNoneMatch = Annotated[
 def parse_cluster_id(text: str | None) -> str | None:
     """Return the ID of a cluster, or None for None. Raise BadInput for a text that is no such ID.
 
-    For values that FastAPI does not check: parameters of WebSockets, and fields of forms.
+    Call this function for values that FastAPI does not check: parameters of WebSockets, and fields of forms.
     """
     if text is not None and not re.fullmatch(CLUSTER_ID, text):
         raise BadInput(f"id: expected the ID of a cluster, with digits, letters a to z and '-', got {text!r:.80}")

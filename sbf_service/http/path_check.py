@@ -72,8 +72,8 @@ class PathCheck:
     async def run(self, hosts: tuple[CheckedHost, ...]) -> ExchangeOutcome:
         """Run an exchange of frames between these hosts, and return the outcome.
 
-        Unreachable hosts, and hosts whose agents do not support the check, exchange no frames. The outcome lists these
-        hosts in ``unverified``, and also hosts whose agents fail during the check.
+        Unreachable hosts, and hosts whose agents do not support the check, exchange no frames. The outcome's list
+        ``unverified`` contains these hosts, and the hosts whose agents fail during the check.
         """
         outcome, reachable = ExchangeOutcome(), dict[Name, CheckedHost]()
         for host in hosts:

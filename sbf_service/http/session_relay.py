@@ -32,7 +32,7 @@ MAX_REASON = 120
 """The longest reason of a closed WebSocket, in bytes (RFC 6455, 5.5)."""
 RETRY_AFTER_S = 5
 CHECKS_PER_USER = 5
-"""Largest number of one user's concurrent path checks. Each check sends up to 10 MB/s in the checked network."""
+"""The maximum number of concurrent path checks of one user. Each check sends up to 10 MB/s in the checked network."""
 log = get_log(__name__)
 
 
@@ -148,8 +148,8 @@ class SessionRelay:
         """Return the agent's WebSocket.
 
         Raise Unreachable if the agent does not connect within ``seconds``, or does not reach the guest within further
-        ``seconds``. Raise UserLeftError if the user leaves. Raise the error of ``stop``, which ends when the service
-        stops, and the errors of :func:`check_answer`.
+        ``seconds``. Raise UserLeftError if the user leaves. When the service stops, raise the error of ``stop``. Also
+        raise the errors of :func:`check_answer`.
         """
         ends = asyncio.ensure_future(_raise_when_left(user)), asyncio.ensure_future(stop)
         tasks: list[asyncio.Future[Any]] = [*ends]
@@ -174,9 +174,10 @@ class SessionRelay:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def join(self, user: WebSocket, agent: WebSocket, refusal: Awaitable[None]) -> None:
-        """Send the messages of each side to the other side until a side ends, or until no side sends for ``idle_s``.
+        """Send the messages of each side to the other side until a side ends the session.
 
-        Also end when ``refusal`` returns, because the user's token is then invalid. At the end, close both sides.
+        Also end the session if no side sends a message for ``idle_s`` seconds, or when ``refusal`` returns, because the
+        user's token is then invalid. At the end, close both sides.
         """
         activity = _Activity()
         tasks: dict[str, asyncio.Future[Any]] = {
@@ -229,7 +230,10 @@ async def close(side: WebSocket, code: int, reason: str) -> None:
 async def _is_done_in_time(
     step: "asyncio.Future[Any]", ends: Iterable["asyncio.Future[NoReturn]"], seconds: float
 ) -> bool:
-    """Wait at most ``seconds`` for a step. Return whether the step is done. Raise the error of a future in ``ends``."""
+    """Wait at most ``seconds`` for a step. Return whether the step is done.
+
+    If a future in ``ends`` fails during the wait, raise its error.
+    """
     await asyncio.wait({step, *ends}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     for end in ends:
         if end.done():

@@ -2,7 +2,7 @@
 
 No query is needed if the caller's token is in the cache and the agent is settled
 (:mod:`sbf_service.store.settled_agents`). Such an answer takes about a ninth of the processor time of FastAPI's answer.
-FastAPI gets all other calls, and a poll whose element changes during the poll.
+FastAPI answers all other calls, and also a poll whose element changes during the poll.
 """
 
 from collections.abc import Mapping
@@ -106,7 +106,7 @@ class SettledPollMiddleware:
         """Wait until the element may have changed. Return the seconds that remain of the poll's wait.
 
         If the agent is not settled at the poll's revision, or has polled too often, do not wait, and return all seconds
-        of the poll's wait. Return None if nothing has changed at the end of the wait.
+        of the poll's wait. Return None if the wait ended without a change.
         """
         service, topic = self.service, f"element:{poll.element}"
         wait = min(poll.wait, service.heartbeats.max_wait)

@@ -15,8 +15,8 @@ from virtcloud.model.errors import VirtcloudError
 REQUIRES: Final = "requires"
 """The key under which a document lists the capabilities that an agent must have.
 
-SBF removes this key only if the list is empty. If the list is not empty, an agent of version 0.1 receives the key,
-which it does not know, and therefore rejects the document.
+SBF removes this key only if the list is empty. If the list is not empty, an agent of version 0.1 receives the key. The
+agent does not know the key, and therefore rejects the document.
 """
 ANSWERS: dict[str, tuple[str, ...]] = {
     "check_element": ("ElementCheck",),

@@ -36,7 +36,7 @@ PLATFORM_ALIASES = {
     "cisco_iosxe": "cisco_ios",
     "arista_eapi": "arista_eos",
 }
-"""Maps a platform to a substitute. The sheets for devices of this platform use the substitute's texts and dialect."""
+"""Maps a platform to another platform, whose texts and dialect the sheets for the first platform's devices use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def make_sheets(topology: Topology, site: Site, vlans: VlanSet, backbone: Backbo
 
 
 def _check_options_used(site: Site, contexts: list[_AttachmentContext], backbone: BackboneDevice) -> None:
-    """Raise BadInput for a platform or port of the backbone if the site is attached at provider edges only."""
+    """Raise BadInput if ``backbone`` has a platform or port although the site is attached only at provider edges."""
     options = [name for name, value in (("platform", backbone.platform), ("port", backbone.port)) if value is not None]
     if options and all(context.transport.on_edges for context in contexts):
         edges = ", ".join(sorted({str(context.attachment.port.element) for context in contexts}))
@@ -199,7 +199,7 @@ def _make_edge_sheet(context: _AttachmentContext, edge: Edge) -> PreparationShee
 def _list_loopback_values(loopback: IPv4Address | IPv6Address | None) -> dict[str, object]:
     """Return the placeholders' values that an edge's loopback address determines.
 
-    A BGP identifier (RFC 6286) has 32 bits: an IPv6 address determines none.
+    A BGP identifier (RFC 6286) has 32 bits, so an IPv6 address determines no BGP identifier.
     """
     if loopback is None:
         return {}

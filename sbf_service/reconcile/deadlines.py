@@ -59,9 +59,10 @@ class DeadlineTransactions(Protocol):
     """The queries and changes of the deadline sweep."""
 
     def record_sweep(self, longest_gap_s: float) -> None:
-        """Record that SBF runs. If the last record is older than ``longest_gap_s``, end an outage of SBF.
+        """Record that SBF runs.
 
-        At the end of an outage, postpone leases and setup deadlines.
+        If the last record is older than ``longest_gap_s`` seconds, SBF had an outage, which ends now: postpone leases
+        and setup deadlines.
         """
 
     def find_overdue(self, silence: timedelta) -> tuple[bool, list[Name]]:
@@ -89,7 +90,7 @@ class StoreDeadlineTransactions:
     timing: ServiceTiming
 
     def record_sweep(self, longest_gap_s: float) -> None:
-        """Record that SBF runs. If the last record is older than ``longest_gap_s``, end an outage of SBF."""
+        """Record that SBF runs. After an outage of more than ``longest_gap_s``, postpone leases and setup deadlines."""
         record_sweep(self.store, longest_gap_s)
 
     def find_overdue(self, silence: timedelta) -> tuple[bool, list[Name]]:
@@ -156,7 +157,7 @@ class DeadlineSweep:
         due, silent = self.transactions.find_overdue(silence)
         stale = silent if self._has_run_long_enough() else []
         for name in stale:
-            self.transactions.record_sweep(self.suspended_after_s)  # thousands of agents can take minutes
+            self.transactions.record_sweep(self.suspended_after_s)  # recording thousands of agents can take minutes
             _try_change(partial(self.transactions.record_stale_agent, name, silence), element=name)
         if due or stale:
             # SBF or the database may have been suspended since the record at the beginning.

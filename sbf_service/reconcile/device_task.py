@@ -188,7 +188,10 @@ class DeviceReading(ABC):
 
     @abstractmethod
     def check_ownership(self) -> None:
-        """Raise Unsafe if the difference changes a VLAN in other use, or deletes what SBF cannot have created."""
+        """Raise Unsafe if the difference changes a VLAN in other use.
+
+        Also raise Unsafe if the difference deletes a circuit that SBF cannot have created.
+        """
 
     def check_read_back(self) -> None:
         """Raise Refused if the observed state is not the wanted state."""

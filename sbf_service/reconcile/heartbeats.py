@@ -41,8 +41,9 @@ class HeldLease:
 def compute_deadline(held: HeldLease, lease: float, conversation: float) -> tuple[float, str]:
     """Return the deadline of a conversation, and the error message after the deadline. Pure.
 
-    ``lease`` is the length of a lease, ``conversation`` the time limit, both in seconds. At the deadline at least a
-    third of the lease remains: bytes in transit reach the device before another replica can acquire the lease.
+    ``lease`` is the length of a lease, and ``conversation`` is the time limit of a conversation. Both are in seconds.
+    At the deadline, at least a third of the lease remains, so that bytes in transit reach the device before another
+    replica can acquire the lease.
     """
     conversation_end = held.began + conversation, f"the conversation was ended after {conversation:g} s"
     message = "the device's lease could not be renewed in time: the conversation was ended"

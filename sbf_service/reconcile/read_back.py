@@ -43,7 +43,7 @@ _WANTED_UNTAGGED = "at most one managed VLAN, untagged, found other VLANs"
 
 
 def check_read_back(device: str, shut: Iterable[ChangeFault], missing: Iterable[ChangeFault]) -> None:
-    """Raise Refused if a device does not carry the wanted state, although it accepted a change.
+    """Raise Refused if a device does not have the wanted state, although the device accepted a change.
 
     ``shut`` contains the faults of wanted ports or circuits that are shut down; ``missing`` contains all other
     differences. The error reports ``missing`` only if ``shut`` is empty.
@@ -163,7 +163,8 @@ def check_edge_scope(name: Name, scope: EdgeScope, difference: EdgeDifference) -
 def check_edge_ownership(name: Name, scope: EdgeScope, observed: EdgeObserved, difference: EdgeDifference) -> None:
     """Raise Unsafe if a difference changes a VLAN in other use, or deletes a circuit that SBF cannot have created.
 
-    SBF cannot have created a circuit whose VLAN ID it neither recorded nor ever managed on this edge (decision 97).
+    SBF cannot have created a circuit if SBF neither recorded the circuit's VLAN ID as created on this edge, nor has
+    ever managed this VLAN ID on this edge (decision 97).
     """
     of_remnants = (remnant.vlan for remnant in difference.clear if remnant.vlan is not None)
     deleted = VlanSet([*of_remnants, *(circuit.vlan for circuit in difference.remove)])

@@ -31,10 +31,10 @@ from virtcloud.model.values import Name
 class WorkQueue:
     """The busy devices of one replica, and the devices that must pause after a failure.
 
-    The scheduler's lock protects the queue. ``clock`` returns a monotonic time in seconds, ``jitter`` a random number
-    from 0 to 1. ``since`` is the database's time at the first query, or an earlier time if the database's clock stepped
-    backwards. A device that was last read before ``since`` is due: the device may have restarted while this replica was
-    stopped.
+    The scheduler's lock protects the queue. ``clock`` returns a monotonic time in seconds. ``jitter`` returns a random
+    number from 0 to 1. ``since`` is the database's time at the first query, or an earlier time if the database's clock
+    stepped backwards. A device that was last read before ``since`` is due, because the device may have restarted while
+    this replica was stopped.
     """
 
     settings: ServiceSettings

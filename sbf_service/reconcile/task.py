@@ -55,7 +55,7 @@ class SwitchTask(ReconcileTask):
     scope: SwitchScope
 
     def interpret(self, observed: SwitchObserved) -> "SwitchTaskReading":
-        """In an observed state, mark the VLANs in other use. Return a reading with the marked state.
+        """Mark the VLANs in other use in ``observed``, and return a reading with the marked state.
 
         After a restore of the database, some VLAN IDs are held (``store/unchecked_elements.py``). A held VLAN ID stays
         in the wanted state of the reading (``task.wanted``) only on the ports that already carry the VLAN ID.
@@ -219,7 +219,10 @@ class EdgeTaskReading(DeviceReading):
         read_back.check_edge_scope(self.task.name, scope or self.task.scope, self.difference)
 
     def check_ownership(self) -> None:
-        """Raise Unsafe if the difference changes a VLAN in other use, or deletes what SBF cannot have created."""
+        """Raise Unsafe if the difference changes a VLAN in other use.
+
+        Also raise Unsafe if the difference deletes a circuit that SBF cannot have created.
+        """
         read_back.check_edge_ownership(self.task.name, self.task.scope, self.observed, self.difference)
 
     @property

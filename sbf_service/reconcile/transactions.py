@@ -66,21 +66,26 @@ class WorkerTransactions(Protocol):
         """Record ``reading.difference`` and a pending save, before the device is changed. Renew the lease.
 
         The difference consists of the changes that turn the observed state into the wanted state. ``why`` is the reason
-        of these changes, for the audit log. Return False and record nothing in three cases: the difference changes
-        anything outside the device's current scope (`SwitchScope` or `EdgeScope`), the topology has changed and the
-        difference adds something that is no longer wanted, or the topology now describes another device with this name.
+        of these changes, for the audit log. Return False and record nothing in three cases:
+
+        - The difference changes anything outside the device's current scope (`SwitchScope` or `EdgeScope`).
+        - The topology has changed, and the difference adds something that is no longer wanted.
+        - The topology now describes another device with this name.
+
         If the device has ``drifted``, reset its confirmed revision, even if the difference is empty. For example, if
         somebody shut down a port, the device has drifted, but the difference is empty, because SBF does not enable this
-        port. Raise LeaseLostError if another worker has acquired the lease. Raise NotFound if the device was removed
-        from the topology.
+        port.
+
+        Raise LeaseLostError if another worker has acquired the lease. Raise NotFound if the device was removed from the
+        topology.
         """
 
     def confirm(self, reading: DeviceReading, *, changed: bool) -> bool:
-        """Record that a device carries and has saved the wanted state. Return whether a newer revision is wanted.
+        """Record that a device has the wanted state and has saved it. Return whether a newer revision is wanted.
 
         If the topology now describes another device with this name, record nothing and return True. Raise
-        LeaseLostError if another worker has acquired the lease. If this worker has also ``changed`` the device, record
-        that the next worker must read the device again, and then raise the error.
+        LeaseLostError if another worker has acquired the lease. If this worker has already ``changed`` the device,
+        first record that the next worker must read the device again, and then raise the error.
         """
 
     def fail(self, name: Name, fence: int, report: ErrorReport, task: ReconcileTask | None) -> None:
@@ -121,9 +126,8 @@ class StoreWorkerTransactions:
     def announce(self, reading: DeviceReading, why: str, *, drifted: bool) -> bool:
         """Record a change and its pending save, and renew the lease, in one transaction.
 
-        Return False if the difference is outside the current scope, which may be smaller than the task's scope. Also
-        return False if the topology has changed since the task was read, and the difference adds something that is no
-        longer wanted or the topology now describes another device.
+        Return False in the cases of :meth:`WorkerTransactions.announce`. The device's current scope may be smaller than
+        the task's scope.
         """
         task, difference = reading.task, reading.difference
 
@@ -148,10 +152,10 @@ class StoreWorkerTransactions:
         return self.store.change_scope(partial(find_element_scope, name=task.name), record, who=self.holder)
 
     def confirm(self, reading: DeviceReading, *, changed: bool) -> bool:
-        """Record that a device carries and has saved the wanted state. Return whether a newer revision is wanted.
+        """Record that a device has the wanted state and has saved it. Return whether a newer revision is wanted.
 
         If the topology now describes another device, record nothing and return True. If another worker has acquired the
-        lease, commit before raising LeaseLostError. If this worker has also ``changed`` the device, the committed
+        lease, commit before raising LeaseLostError. If this worker has already ``changed`` the device, the committed
         transaction increments the device's wanted revision, so that the next worker reads the device again.
         """
         task = reading.task
@@ -191,9 +195,9 @@ class StoreWorkerTransactions:
     def _record_confirmation(self, unit: Unit, reading: DeviceReading) -> None:
         """Record the device's confirmation for all clusters that the device carries, with two exceptions.
 
-        If the device uses a cluster's VLAN ID for something other than clusters, and SBF therefore cannot configure the
-        VLAN ID, the cluster does not count as set up, and fails if it is in the state ``configuring``. If SBF must not
-        set up a cluster's VLAN yet, the cluster does not count as set up either, but does not fail.
+        - A cluster whose VLAN ID is in other use on the device, so that SBF cannot configure the VLAN ID, does not
+          count as set up. The cluster fails if it is in the state ``configuring``.
+        - A cluster whose VLAN SBF must not set up yet does not count as set up, but does not fail.
         """
         task, foreign = reading.task, reading.observed.foreign
         replace_created_vlans(unit, task.name, reading.owned)
@@ -228,7 +232,8 @@ def _is_outdated(unit: Unit, reading: DeviceReading) -> bool:
 
     A change of the topology takes effect at once, without a confirmation of the device. A port that carried a cluster
     in the former topology can be a port of another transport in the new topology. In contrast, the VLAN ID of a cluster
-    that ends stays claimed until the device has confirmed the removal. The device may therefore add the VLAN.
+    that ends stays claimed until the device has confirmed the removal. Therefore, if only the end of a cluster has
+    changed the wanted state, the worker may still apply a difference that adds the cluster's VLAN.
     """
     task = reading.task
     is_current = require_element(unit, task.name).wanted_revision == task.revision

@@ -98,7 +98,10 @@ class Worker:
                     self.transactions.release_lease(name, fence)
 
     def _with_lease(self, name: Name, fence: int, *, save_now: bool) -> ReconcileOutcome:
-        """Reconcile a device whose lease this worker holds. If the device cannot be read, record it as unreachable."""
+        """Reconcile a device whose lease this worker holds.
+
+        If the device cannot be read, record the device as unreachable.
+        """
         was_read = False
         task: ReconcileTask | None = None
         try:
@@ -219,9 +222,9 @@ class Worker:
 def _postpone_save(task: ReconcileTask) -> ReconcileOutcome:
     """Return ``FAILED`` without a save, because the pause after a failed save has not ended.
 
-    After the pause, a reconciliation saves the configuration. If the device's last reading before this reconciliation
-    failed, the report of that reading has replaced the error report of the failed save: raise ReconcileStoppedError
-    with a new report. Otherwise, the error report of the failed save remains.
+    A reconciliation after the pause saves the configuration. Usually, the error report of the failed save remains
+    until then. But if the device's last reading before this reconciliation failed, the report of that reading has
+    replaced the report of the failed save. In this case, raise ReconcileStoppedError with a new report.
     """
     log.info("save_postponed", element=task.name, revision=task.revision)
     if not task.reachable:

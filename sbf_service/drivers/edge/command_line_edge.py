@@ -25,7 +25,7 @@ from virtcloud.model.errors import Refused, Unreachable, Unsafe
 from virtcloud.model.vlans import VlanSet
 
 COMMIT_PATIENCE = 6
-"""The factor by which the timeout is longer for commands that can activate a candidate configuration."""
+"""The timeout of commands that can activate a candidate configuration, as a multiple of the usual timeout."""
 NOTHING_DONE = "no VLAN was created and no port became a trunk; check the edge's configuration"
 
 
@@ -68,7 +68,7 @@ class CommandLineEdge:
             raise build_refusal(f"{self._edge}: ", faults)
 
     def save(self) -> bool:
-        """Write the startup configuration on platforms where a commit does not write it.
+        """Write the startup configuration, on platforms where a commit does not already write this configuration.
 
         Raise Refused if the edge does not print that the configuration was saved.
         """
@@ -135,7 +135,7 @@ class CommandLineEdge:
                 raise Refused(f"{self._edge}, port {', '.join(unclosed)}: {UNCLOSED}: {NOTHING_DONE}")
 
     def _apply_steps(self, steps: Iterable[ChangeStep], before: Sequence[ChangeFault] = ()) -> None:
-        """Send steps. Raise Refused with the faults in ``before`` and the device's refusals."""
+        """Send steps. If ``before`` contains faults, or the device refuses a line, raise Refused with all faults."""
         faults = [*before]
         self._change_mode(self._dialect.configure, faults)
         self._send_steps(steps, faults)

@@ -100,7 +100,7 @@ def parse_attachments(ports: Mapping[str, ConfigurationBlock], vlans: VlanSet) -
     """Yield a piece for each VLAN in ``vlans`` that a port carries, and a piece for each VLAN interface.
 
     For a trunk without a list of allowed VLANs, yield no pieces for tagged VLANs. A piece's ``by_sbf`` is True for a
-    tagged VLAN, which SBF possibly set, and False for an untagged or routed VLAN.
+    tagged VLAN, which SBF may have configured, and False for an untagged or routed VLAN.
     """
     for port, block in ports.items():
         reading = _parse_port(block)

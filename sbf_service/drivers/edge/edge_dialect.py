@@ -47,11 +47,12 @@ class CircuitPiece:
 class EdgeReading:
     """The configuration read from an edge: pieces of circuits, and states of ports.
 
-    ``ports``: whether each port accepts circuits in its present state. ``known``: values of the device for templates,
-    such as the number of the BGP process. ``empty``: the ports whose list of allowed VLANs is empty. ``uses``: for each
-    port that serves something other than circuits of SBF, a text that describes this use. ``uses`` can also contain
-    trunks that carry only SBF's VLANs. The driver ignores ``uses`` for ports that accept circuits. If the dialect has
-    no ``prepare``, ``uses`` is empty.
+    - ``ports``: whether each port accepts circuits in its present state.
+    - ``known``: values of the device for templates, such as the number of the BGP process.
+    - ``empty``: the ports whose list of allowed VLANs is empty.
+    - ``uses``: for each port that serves something other than circuits of SBF, a text that describes this use. ``uses``
+      can also contain trunks that carry only SBF's VLANs. The driver ignores ``uses`` for ports that accept circuits.
+      If the dialect has no ``prepare``, ``uses`` is empty.
     """
 
     pieces: tuple[CircuitPiece, ...]
@@ -82,12 +83,15 @@ CircuitRecipes = Mapping[tuple[TransportKind, bool], CircuitRecipe]
 class EdgeDialect:
     """The commands and answers of a platform.
 
-    ``see`` has two arguments. The first contains the answers to the commands of ``show``, in the order of the commands.
-    The second contains the VLAN IDs to read. ``see`` returns the reading for these VLAN IDs, and raises ValueError for
-    an unknown answer. ``domain`` returns the name of a circuit's domain, or raises Refused. The placeholders of
-    templates are ``{port}``, ``{vlan}``, ``{service}``, ``{name}``, ``{domain}``, ``{core}``, ``{rd}``, ``{rt}``,
-    ``{bgp}`` and ``{peer}``. A line with ``{peer}`` is repeated for each other edge of the transport. ``unmake``
-    contains the lines that remove each kind of piece, in the order of removal.
+    - ``see`` has two arguments. The first argument contains the answers to the commands of ``show``, in the order of
+      the commands. The second argument contains the VLAN IDs to read. ``see`` returns the reading for these VLAN IDs,
+      and raises ValueError for an unknown answer.
+    - ``domain`` returns the name of a circuit's domain, or raises Refused.
+    - ``unmake`` contains the lines that remove each kind of piece, in the order of removal.
+
+    The placeholders of templates are ``{port}``, ``{vlan}``, ``{service}``, ``{name}``, ``{domain}``, ``{core}``,
+    ``{rd}``, ``{rt}``, ``{bgp}`` and ``{peer}``. A line with ``{peer}`` is repeated for each other edge of the
+    transport.
     """
 
     title: str

@@ -50,7 +50,7 @@ class EdgeTemplates:
 
     @property
     def has_vlan_domains(self) -> bool:
-        """Whether SBF uses VLAN IDs as the numbers of bridge domains, which are numbers of the whole edge."""
+        """Whether SBF uses VLAN IDs as the numbers of bridge domains. All ports of the edge share these numbers."""
         return self.dialect.numbered_domains and any(item.shared is None for item in self.transports)
 
     @property

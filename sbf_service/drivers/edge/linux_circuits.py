@@ -46,7 +46,8 @@ class LinkInfo(BaseModel):
 class LinuxLink(BaseModel):
     """One interface of ``ip -details -json link show``.
 
-    ``link`` is the interface below; None if there is none. iproute2 prints ``null`` for tunnels such as ``sit0``.
+    ``link`` is the underlying interface, such as the parent of a VLAN interface; None for an interface without an
+    underlying interface. iproute2 prints ``null`` for tunnels such as ``sit0``.
     """
 
     model_config = ConfigDict(strict=True)
@@ -67,7 +68,7 @@ class ServiceDevices:
     """The service devices of one edge for the given transports."""
 
     def __init__(self, edge: Edge, transports: Iterable[Transport]) -> None:
-        """Store the transports that a Linux edge supports."""
+        """Store those of ``transports`` that a Linux edge supports."""
         self._edge = edge
         self.transports = {transport.name: transport for transport in transports if transport.kind in PREFIXES}
 

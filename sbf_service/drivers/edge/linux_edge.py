@@ -66,9 +66,9 @@ class LinuxEdge:
     def apply(self, difference: EdgeDifference) -> None:
         """Apply a difference. A refused line does not stop the following lines.
 
-        If a line of the removals is refused, add only circuits that share no VLAN with the circuits and remnants to
-        remove, and no circuit at all if the VLAN of one of these remnants is unknown. Any other added circuit could
-        connect the former service and the new service.
+        If a line that removes a circuit or remnant is refused, add only circuits that share no VLAN with the circuits
+        and remnants to remove. If the VLAN of one of these remnants is unknown, add no circuit. Any other added circuit
+        could connect the former service and the new service.
 
         After the last line, raise Refused with the messages of all refused lines. If the transport of an added circuit
         is unknown, or if the topology lacks a field of the edge that this transport needs, raise Refused and send no
@@ -80,7 +80,7 @@ class LinuxEdge:
         raise_for_failures(self._shell.device, failures)
 
     def save(self) -> bool:
-        """Return False, because no circuit survives a restart."""
+        """Do nothing and return False: there is no startup configuration, and no circuit survives a restart."""
         return False
 
     def list_commands(self, difference: EdgeDifference) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ class LinuxEdge:
         self._shell.close()
 
     def _check_transports(self, circuits: Circuits) -> None:
-        """Raise Refused if a transport is unknown, or if it needs a field of the edge that the topology lacks."""
+        """Raise Refused if a transport is unknown, or needs a field of the edge that the topology lacks."""
         for circuit in circuits:
             wanted = f"edge {self._edge.name}: wanted a circuit of transport {circuit.transport}"
             transport = self._services.transports.get(circuit.transport)

@@ -104,9 +104,11 @@ def find_foreign_domains(templates: EdgeTemplates, reading: EdgeReading) -> dict
 def _omit_own_vlans(
     templates: EdgeTemplates, foreign: Iterable[ForeignVlan], own: Iterable[Circuit | CircuitRemnant]
 ) -> tuple[ForeignVlan, ...]:
-    """Omit a VLAN ID whose bridge domain is in other use, while SBF has the VLAN on a port in another domain.
+    """Return ``foreign`` without the VLANs of SBF's circuits and remnants (``own``).
 
-    Otherwise, SBF could not remove this VLAN from the port. The driver refuses a new circuit in the bridge domain.
+    On a platform with numbered bridge domains, others may use the bridge domain with the number of a VLAN, while SBF
+    has the VLAN on a port in another domain. If this VLAN counted as foreign, SBF could not remove the VLAN from the
+    port. The driver refuses new circuits in a bridge domain that others use.
     """
     vlans = {subject.vlan for subject in own} if templates.dialect.numbered_domains else set()
     return tuple(other for other in foreign if other.vlan not in vlans)
@@ -132,9 +134,13 @@ def _find_foreign_vlan(
 ) -> ForeignVlan | None:
     """Return the group's VLAN if the pool contains this VLAN and the VLAN is foreign; otherwise None.
 
-    The VLAN is foreign if an unmanaged port carries the VLAN, if SBF cannot have created one of the group's pieces, or
-    if the group has ``core`` pieces and SBF did not record that it created the VLAN. On a platform with numbered bridge
-    domains, the VLAN is also foreign if its number is the number of a bridge domain without managed services.
+    The VLAN is foreign in each of these cases:
+
+    - An unmanaged port carries the VLAN.
+    - SBF cannot have created one of the group's pieces.
+    - The group has ``core`` pieces, and SBF did not record that it created the VLAN.
+    - The platform has numbered bridge domains, and the VLAN ID is the number of a bridge domain without managed
+      services.
 
     Return None on platforms with neither device-wide VLANs nor numbered bridge domains. Also return None for a group in
     a managed service: :func:`_check_ownership` checks such a group.

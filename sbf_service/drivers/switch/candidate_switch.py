@@ -44,7 +44,7 @@ class CandidateSession(Protocol):
     def show(self) -> Sequence[str]:
         """Return the answers that contain the VLANs and ports of the active configuration.
 
-        Raise Unreachable for another session's unconfirmed commit, which the device possibly reverts.
+        Raise Unreachable for another session's unconfirmed commit, because the device may still revert this commit.
         """
 
     def load(self, lines: Sequence[str]) -> str:

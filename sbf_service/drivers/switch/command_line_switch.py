@@ -130,8 +130,8 @@ class CommandLineSwitch:
     ) -> tuple[SwitchDifference, list[ChangeFault]]:
         """Read the switch again. Return the remaining difference, and a fault for each port that is not closed.
 
-        A trunk is closed if its list of allowed VLANs was read as empty, and an access port if it was read as vacated.
-        The remaining difference contains no additions to ports that are not closed.
+        A trunk is closed if its list of allowed VLANs was read as empty. An access port is closed if the port was read
+        as vacated. The remaining difference contains no additions to ports that are not closed.
 
         If a port still carries every VLAN, raise Refused: this port would also carry every created VLAN. The error also
         contains ``before``, the faults of the commands that should have closed the ports.

@@ -27,7 +27,7 @@ def find_command_vlans(dialect: Dialect, line: str, block: Sequence[str], differ
 
 
 def find_command_ports(dialect: Dialect, line: str, block: Sequence[str]) -> frozenset[str]:
-    """Return the port that the command ``line`` names. If it names none, return all ports named in ``block``."""
+    """Return the port that the command ``line`` names. If it names no port, return all ports that ``block`` names."""
     return _find_named_ports(dialect, [line]) or _find_named_ports(dialect, block)
 
 
@@ -39,8 +39,8 @@ def is_enabling(dialect: Dialect, line: str) -> bool:
 def split_command_blocks(dialect: Dialect, commands: Sequence[str]) -> Iterator[list[str]]:
     """Yield blocks of commands.
 
-    A block contains the commands from one that enters a mode to the one that leaves this mode, or consecutive commands
-    that need no mode.
+    A block consists of all commands from a command that enters a mode to the command that leaves this mode. Consecutive
+    commands that need no mode are also a block.
     """
     block: list[str] = []
     is_modeless = False

@@ -200,7 +200,7 @@ def _fill_template(
     """Yield the lines of a template.
 
     A template with ``{vlan}`` is repeated for each VLAN ID. A template with ``{vlans}`` is repeated for each group of
-    ranges that fits in one command. If ``vlans`` is None, fill the template in once.
+    ranges that fits in one command. If ``vlans`` is None, yield each line of the template once.
     """
     spelt = "" if port is None else dialect.ports.spelt(dialect.ports.canonical(port))
     for values in _template_values(dialect, template, vlans, 1 if runs_only else dialect.most_ranges):

@@ -26,13 +26,17 @@ DEFAULT_VLAN = VlanSet([1])
 class PortReading:
     """The configuration read from one port, with all tagged and untagged VLANs, managed or not.
 
-    ``ready``: VLANs can be allowed on the port in its present state. ``open``: the port carries all VLANs, or would
-    carry all VLANs if the neighbour negotiated a trunk. ``access``: the VLAN ID of a port that accepts only untagged
-    frames. ``off``: the port is shut down. ``dormant``: the list of allowed VLANs that takes effect when the port
-    becomes a trunk; None if the port has no list (the trunk would allow every VLAN). ``lines``: the lines of the port's
-    configuration. ``mode``, ``native`` and ``lines`` show whether the port has a configuration that SBF did not make
-    ("other use"), and how SBF can restore this configuration. ``others``: the VLAN IDs that the port accepts because of
-    configuration that SBF did not make.
+    - ``ready``: VLANs can be allowed on the port in its present state.
+    - ``open``: the port carries all VLANs, or would carry all VLANs if the neighbour negotiated a trunk.
+    - ``access``: the VLAN ID of a port that accepts only untagged frames.
+    - ``off``: the port is shut down.
+    - ``dormant``: the list of allowed VLANs that takes effect when the port becomes a trunk; None if the port has no
+      list (the trunk would allow every VLAN).
+    - ``lines``: the lines of the port's configuration.
+    - ``others``: the VLAN IDs that the port accepts because of configuration that SBF did not make.
+
+    ``mode``, ``native`` and ``lines`` show whether the port has a configuration that SBF did not make ("other use"),
+    and how SBF can restore this configuration.
     """
 
     tagged: VlanSet = field(default_factory=VlanSet)
@@ -51,7 +55,7 @@ class PortReading:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the port is not ``open``, and its list of allowed VLANs has no VLAN except the default VLAN.
+        """Whether the port is not ``open``, and its list of allowed VLANs contains at most the default VLAN.
 
         The list is ``tagged`` if the port is ``ready``, otherwise ``dormant``. A port without a list is not closed.
         Untagged VLANs are not considered.

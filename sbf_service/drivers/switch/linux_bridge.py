@@ -64,7 +64,7 @@ class LinuxBridge:
         self._entries: Mapping[PortName, tuple[str, ...]] = {}
 
     def read(self, scope: SwitchScope) -> SwitchObserved:
-        """Read the managed ports and the use of managed VLAN IDs on other ports, in one round trip.
+        """Read the managed ports, and the managed VLAN IDs that other ports carry, in one round trip.
 
         Ignore ports in ``scope.returned`` that no longer belong to a bridge: when a port left its bridge, the kernel
         deleted the port's VLANs.
@@ -100,7 +100,7 @@ class LinuxBridge:
         raise_for_failures(self._shell.device, run_batch(self._shell, "bridge", self._render(difference)))
 
     def save(self) -> bool:
-        """Return False, because the kernel forgets all VLANs at a restart."""
+        """Do nothing and return False: there is no startup configuration, and no VLAN survives a restart."""
         return False
 
     def list_commands(self, difference: SwitchDifference) -> tuple[str, ...]:

@@ -172,7 +172,8 @@ def _find_unmanaged_use(scoped: ScopedReading) -> Iterator[tuple[PortName, VlanS
 def _find_unrestored_ports(scoped: ScopedReading) -> Iterator[tuple[PortName, PortUse]]:
     """Yield the ports in ``scope.returned`` whose former use is not restored, each with the use to restore.
 
-    If SBF did not shut a port down, the yielded use contains the port's present state (enabled or shut down).
+    If SBF did not shut a port down, the yielded use contains the port's present state (enabled or shut down), so that
+    SBF does not change this state.
     """
     for port, before in scoped.scope.returned.items():
         now = scoped.derive_use(port)

@@ -80,7 +80,7 @@ class OpenVSwitch:
             raise Refused(f"switch {self._name}: '{TRANSACT} …' failed: the switch printed {quote_end(output)!r}")
 
     def save(self) -> bool:
-        """Write the database to disk, because a committed transaction is possibly only in memory."""
+        """Write the database to disk, because a committed transaction may be only in memory."""
         code, output = self._shell.run("sync 2>&1")
         if code:
             failure = f"'sync' failed, the database may not be on the disk: the switch printed {quote_end(output)!r}"

@@ -56,7 +56,7 @@ class OvsPort:
 
     @property
     def is_trunk(self) -> bool:
-        """Whether the port accepts tagged frames. It possibly also accepts untagged frames."""
+        """Whether the port accepts tagged frames. Such a port may also accept untagged frames."""
         return self.mode in {"trunk", "native-tagged", "native-untagged"}
 
     @property

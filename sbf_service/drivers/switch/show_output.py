@@ -29,7 +29,7 @@ class _UseFields(TypedDict):
 def parse_vlans(text: str, line: str = "", to: str = "-") -> VlanSet:
     """Return the VLAN IDs of a list. ``to`` is the text between the first and the last VLAN ID of a range.
 
-    For an invalid list, raise ValueError with ``line``, or with the list if ``line`` is empty.
+    For an invalid list, raise ValueError. The error contains ``line``, or the list if ``line`` is empty.
     """
     try:
         return VlanSet.parse(text.replace(to, "-").strip(" ,"))

@@ -66,7 +66,7 @@ class SimulatedConfiguration(Document):
 
 
 class SimulatedMemory(Document):
-    """The running configuration of a simulated switch, and the configuration after a restart."""
+    """The running configuration and the startup configuration of a simulated switch."""
 
     running: SimulatedConfiguration
     startup: SimulatedConfiguration

@@ -16,7 +16,7 @@ from typing import Protocol, runtime_checkable
 RETRIED = "; SBF tries again"
 """The end of the messages about unreachable devices. A program that contacts a device only once removes this text."""
 SESSION_LOST = "ended the session after SBF had read the device: nothing more was sent; SBF reads the device again"
-"""The message for a device that possibly restarted between a reading and the change."""
+"""The message for a device that may have restarted between a reading and the change."""
 
 
 class ConversationCancelledError(OSError):

@@ -29,7 +29,7 @@ CLOCK_TOLERANCE_S = 10
 
 
 class EosCommands(Protocol):
-    """Those properties of EOS's command-line dialect that an eAPI session uses."""
+    """The properties of EOS's command-line dialect that an eAPI session uses."""
 
     @property
     def show(self) -> Sequence[str]:

@@ -37,7 +37,7 @@ PHRASES = {
     "Unauthorized": DENIED,
     "Pending commit confirm already in process": LOCKED,
 }
-"""The meanings of texts in errors whose class does not show the meaning.
+"""Maps a text in an error to the error's meaning, for errors whose class does not show the meaning.
 
 The first text means that the device has no host key of the known key's type.
 """
@@ -97,10 +97,11 @@ class NapalmSession:
         return bool(driver.is_alive()["is_alive"])
 
     def call(self, action: Callable[[Any], T]) -> T:
-        """Connect if necessary and run ``action``. For an error of a library, raise SBF's corresponding error.
+        """Connect if necessary, and run ``action``.
 
-        In this case, also close the session, unless the corresponding error is Refused. If ``action`` itself raises an
-        ElementError, raise this error unchanged, and do not close the session.
+        If a library raises an error, raise SBF's corresponding error, and close the session unless the corresponding
+        error is Refused. If ``action`` itself raises an ElementError, raise this error unchanged, and do not close the
+        session.
         """
         try:
             self._login.cancel_scope.check()

@@ -79,7 +79,7 @@ class SshCommandLine:
         """Connect if there is no session. Then run ``action``.
 
         On an error of a library, close the session and raise SBF's corresponding error. Raise Unreachable if the device
-        ended the session: it possibly restarted with another configuration.
+        ended the session: the device may have restarted with another configuration.
         """
         import netmiko  # noqa: PLC0415 - slow to load, see above
         import paramiko  # noqa: PLC0415

@@ -72,7 +72,8 @@ def authorize_cluster(
 ) -> None:
     """Check the caller's right to ``action`` on a cluster, in a separate transaction.
 
-    Raise Forbidden if the caller lacks the right, but NotFound if the caller may not read the cluster either.
+    Raise Forbidden if the caller has no right to ``action`` on any cluster. If the caller lacks only the right on this
+    cluster, raise Forbidden if the caller may read the cluster, and NotFound otherwise.
     """
     caller.require_for_any(action, "cluster")
     if caller.is_unrestricted(action):
@@ -135,7 +136,7 @@ def require_visible(caller: Caller, view: ClusterView) -> ClusterView:
 
 
 def authorize_cluster_list(caller: Caller, owner: UserName | None) -> UserName | None:
-    """Return the owner whose clusters are to be listed; None for all owners.
+    """Return the owner whose clusters the call must list; None for the clusters of all owners.
 
     Raise Forbidden if a user requests the clusters of another user, or if the caller may read no clusters.
     """

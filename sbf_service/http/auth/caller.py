@@ -69,10 +69,11 @@ class RateLimiter:
 
 
 def find_origin(address: str) -> str:
-    """Return the text under which failures from an address are counted: the /64 network of an IPv6 address.
+    """Return the text under which failures from an address are counted.
 
-    A caller can usually take every address of its /64 network. Return another text, such as an IPv4 address or
-    ``uid N``, and the loopback address unchanged.
+    For an IPv6 address, this text is the /64 network, because a caller can usually use every address of its /64
+    network. For the IPv6 loopback address, and for any other text, such as an IPv4 address or ``uid N``, return
+    ``address`` unchanged.
     """
     try:
         parsed = IPv6Address(address)
@@ -102,7 +103,7 @@ class Caller:
             raise self.deny(Forbidden(describe_denial(self.principal, action, resource)), action, resource)
 
     def require_for_any(self, action: Action, kind: str) -> None:
-        """Raise Forbidden if the caller has no right at all to ``action``, whatever the resource.
+        """Raise Forbidden if the caller has no right to ``action`` on any resource.
 
         The error's message names ``kind``, the kind of the resource. This check does not read the database.
         """

@@ -70,8 +70,8 @@ class PeerConnection:
 class PeerHttpProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # uvicorn chooses the class when it is imported
     """uvicorn's HTTP protocol. Adds the peer to the scope of each call over an AF_UNIX socket.
 
-    Closes connections without a complete request: uvicorn would keep them, and each uses one of the process's file
-    descriptors.
+    Closes connections without a complete request. uvicorn would leave these connections open, and each connection uses
+    one of the process's file descriptors.
     """
 
     _request_timer: TimerHandle
@@ -108,9 +108,15 @@ class PeerHttpProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # uv
 
         A connection is idle if it has had no request, or if its newest request was already answered at the previous
         check. A connection is also idle if SBF has awaited a body since the previous check, and no data has arrived.
-        ``former`` is the newest request at the previous check if SBF had answered this request, or None if there was no
-        request. ``former`` is :data:`AWAITING` if SBF awaited the request's body, and :data:`PENDING` in all other
-        cases. If the connection is a WebSocket, another protocol has replaced this protocol, and needs no check.
+
+        ``former`` describes the newest request at the previous check:
+
+        - None if there was no request
+        - the request itself if SBF had answered the request
+        - :data:`AWAITING` if SBF awaited the request's body
+        - :data:`PENDING` in all other cases
+
+        If the connection is a WebSocket, another protocol has replaced this protocol, and no check is needed.
         """
         transport, request = self.transport, self.cycle
         if transport.is_closing() or transport.get_protocol() is not self:

@@ -33,7 +33,7 @@ from virtcloud.model.values import Name
 
 SessionPath = Annotated[str, Path(description="The session's id.")]
 UNKNOWN = ImageSource(sha256=Sha256("0" * 64), size=1, format=ImageFormat.TAR_GZ, architecture=Architecture("unknown"))
-"""Stands for the content of a clone before the host has packed the guest's root file system."""
+"""The placeholder for the content of a clone before the host has packed the guest's root file system."""
 
 router = APIRouter(tags=["elements"], route_class=Operation)
 

@@ -103,8 +103,9 @@ def authorize_guest(  # noqa: PLR0913, PLR0917 - the call
 ) -> GuestView:
     """Check the caller's right to ``action`` on a guest. Return the guest.
 
-    A site administrator has the right for guests on hosts of the site. Raise Forbidden if the caller lacks the right,
-    but NotFound if the caller may not read the cluster either.
+    A site administrator has the right for guests on hosts of the site. If the caller may not read the cluster, raise
+    Forbidden or NotFound as :func:`authorize_cluster` does. Raise Forbidden if the caller may read the cluster, but
+    lacks the right.
     """
     authorize_in_unit(unit, caller, Action.READ_CLUSTER, key, cluster_id)
     view = guest_power.get_guest(unit, key, guest, cluster_id)

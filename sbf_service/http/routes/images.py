@@ -142,10 +142,10 @@ async def receive_image(
     new: NewImage,
     check: Callable[[], object] = lambda: None,
 ) -> tuple[CatalogueImage, bool]:
-    """Store the body of a call as an image. Return the image, and whether it is new.
+    """Store the body of a call as an image. Return the image, and whether the image is new.
 
-    ``check`` is called between the receipt and the storing of the body, and may raise an error. Raise BadInput if the
-    body's size or checksum differs from ``new``. Also raise the errors of ``images.add_image``.
+    ``check`` is called after the whole body was received and before the image is added; ``check`` may raise an error.
+    Raise BadInput if the body's size or checksum differs from ``new``. Also raise the errors of ``images.add_image``.
     """
     with service.image_folder.open_upload(new.source.size, new.owner) as upload:
         await run_in_threadpool(_find_same, service, new, new.source.size)
@@ -157,7 +157,8 @@ async def receive_image(
 def _find_same(service: SbfService, new: NewImage, begun: int = 0) -> CatalogueImage | None:
     """Return the image with the owner, name and content of ``new``, or None if SBF lacks the image or its file.
 
-    ``begun`` is the size of the upload of ``new`` if it has begun. Raise the errors of ``images.find_same_image``.
+    ``begun`` is the announced size in bytes of the upload of ``new``, or 0 if this upload has not begun. Raise the
+    errors of ``images.find_same_image``.
     """
     uploading = service.image_folder.count_uploading(new.owner) - begun
     with service.store.read() as unit:
@@ -273,10 +274,10 @@ def _report_addition(response: Response, caller: Caller, image: CatalogueImage, 
 
 
 def _authorize(unit: Unit, caller: Caller, action: Action, name: Name) -> CatalogueImage:
-    """Return an image. Raise Forbidden if the caller's role has no right to ``action``, whatever the image.
+    """Return an image. Raise Forbidden if the caller's role has no right to ``action`` on any image.
 
-    Otherwise, raise NotFound if the image does not exist or the caller may not see the image. Raise Forbidden if the
-    caller may see the image, but has no right to ``action`` on this image.
+    Otherwise, raise NotFound if the image does not exist or the caller may not see the image. Also raise Forbidden if
+    the caller may see the image, but has no right to ``action`` on this image.
     """
     caller.require_for_any(action, "image")
     unrestricted = caller.is_unrestricted(action)

@@ -46,7 +46,10 @@ PORT = "[0-9]{1,5}"
 TOKEN_CHECK_S = 15.0
 """The longest time between two checks of an open session's token. A notice of a revocation causes a check at once."""
 HANDSHAKES_TOPIC = "session-handshakes"
-"""The topic of the change feed for which users' calls wait until SBF has accepted or refused them."""
+"""A topic of the change feed. Each user's call waits for this topic until SBF has accepted or refused the call.
+
+A stopping service counts the waiters of this topic.
+"""
 
 log = get_log(__name__)
 router = APIRouter(tags=["elements"], route_class=Operation)
@@ -129,7 +132,7 @@ async def open_session(  # noqa: PLR0913, PLR0917 - FastAPI passes each paramete
 
 @asynccontextmanager
 async def _handshake(user: WebSocket, registration: ExitStack) -> AsyncIterator[Waiter]:
-    """Yield a waiter that a stop of the service wakes. The block accepts the user's call.
+    """Yield a waiter that a stop of the service wakes. The ``async with`` block must accept the user's call.
 
     If the block raises VirtcloudError, close ``registration``, and then answer the call with the error.
     """

@@ -231,8 +231,7 @@ def authorize_vpn(
 
     Return the user to whose profiles the right is limited; None if the right is not limited. An invited user has rights
     only to the user's own profiles. A site administrator has rights if a gateway of the cluster is at the
-    administrator's sites. Raise Forbidden if the caller lacks the right, but NotFound if the caller may not read the
-    cluster either.
+    administrator's sites. If the caller lacks the right, raise Forbidden or NotFound as :func:`authorize_cluster` does.
     """
     caller.require_for_any(action, "cluster")
     row, view = require_cluster(unit, key, cluster_id), get_cluster(unit, key, cluster_id)

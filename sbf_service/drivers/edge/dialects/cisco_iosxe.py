@@ -2,16 +2,17 @@
 
 A cluster consists of a service instance on the port, a bridge domain, and a connection to the backbone. With ``vpls``,
 the connection is a VFI, signalled by LDP (RFC 4762). With ``qinq``, the connection is a service instance with the S-tag
-on the core port. The number of the bridge domain is the VLAN ID, which belongs to one cluster at the site. Numbers of
-bridge domains belong to the whole edge: a service instance of any port, a VFI or the interface ``BDI112`` can be in
-bridge domain 112. Then VLAN 112 is in other use.
+on the core port. The number of the bridge domain is the VLAN ID, which belongs to one cluster at the site. All ports of
+the edge share the numbers of bridge domains. VLAN 112 is in other use if another user's service instance (on any port),
+VFI or interface ``BDI112`` is in bridge domain 112.
 
 A *shared* VFI (``vpn_id``) carries all clusters of a transport. The number of its bridge domain is the VPN ID, which
 must therefore be at most 4094. The VPN ID must also be outside the site's pool, because SBF uses the VLAN IDs of the
 pool as the numbers of other bridge domains.
 
-In a shared VFI the tag stays on the frames. A service instance sends only frames that it would also accept ("Egress
-Filtering", ASR 920 Ethernet guide). So VLANs are separated although they share a bridge domain and a MAC table.
+In a shared VFI, the tag stays on the frames. A service instance sends only frames with a tag that the service instance
+also accepts ("Egress Filtering", ASR 920 Ethernet guide). So VLANs are separated, although these VLANs share a bridge
+domain and a MAC table.
 
 Sources: public configurations and a STIG check for ``l2 vfi … manual``; the ASR 920 and ME 3600X guides for service
 instances, ``rewrite`` and the egress filter. From memory, not checked on a device: patterns in ``section``, service

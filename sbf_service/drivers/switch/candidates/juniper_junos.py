@@ -61,9 +61,10 @@ PORTS = JunosPorts({})
 class JunosReading(SwitchReading):
     """The configuration read from a switch, with the entries of each port's list ``vlan members``.
 
-    ``members`` maps each port whose unit 0 has a switching family to a mapping of these entries (members). The key is
-    the text of a member, such as ``20-29``; the value is the VLANs that the text denotes. A command that deletes a
-    member must repeat the text. A deactivated family has no members. Junos refuses to delete a family that is absent.
+    ``members`` contains these entries (members) for each port whose unit 0 has a switching family. The entries are a
+    dictionary: the key is the text of a member, such as ``20-29``, and the value contains the VLANs that the text
+    denotes. A command that deletes a member must repeat the text. A deactivated family has no members. Junos refuses to
+    delete a family that is absent.
     """
 
     members: Mapping[str, Mapping[str, VlanSet]] = field(default_factory=dict)

@@ -13,7 +13,7 @@ sessions), in most releases without ``%``.
 ``write memory`` prints ``[OK]`` on success (Netmiko's tests, Cisco's guides). For a compressed configuration, ``[OK]``
 is on the line with the compressed size. ``startup-config file open failed (Device or resource busy)`` is a failure,
 although it contains no ``%`` (recorded by Netspoc). If the configuration is too large for NVRAM, the device asks
-whether to truncate it, and SBF answers no.
+whether to truncate the configuration, and SBF answers no.
 
 If an account may not filter the output, SBF reads the whole configuration. If the account may not read the
 configuration either, SBF reads ``show interfaces switchport`` (recorded sessions, ntc-templates). This output does not

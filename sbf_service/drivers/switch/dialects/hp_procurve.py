@@ -1,7 +1,7 @@
 """HP ProCurve and Aruba-OS switches.
 
 The configuration of a VLAN lists the VLAN's ports. SBF deletes a VLAN when no managed port is in the VLAN. If other
-ports are in the VLAN, the switch asks whether to move them, and SBF answers no.
+ports are in the VLAN, the switch asks whether to move these ports, and SBF answers no.
 
 Sources: recorded sessions (ntc-templates) for neighbours, Netmiko for the prompts. From memory, not checked on a
 device: all other lines. A successful ``write memory`` prints nothing, so SBF treats any output as a failure.
