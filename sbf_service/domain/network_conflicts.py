@@ -1,7 +1,7 @@
 """Conflicts between networks about access ports and paths. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from sbf_service.domain.paths import LiveCluster, find_cluster_ports, find_path_ports
 from virtcloud.model.element import Switch
@@ -35,16 +35,33 @@ def find_access_ports(topology: Topology, cluster: LiveCluster) -> frozenset[Por
     return frozenset(port for port in ports if isinstance(topology.element(port.element), Switch))
 
 
+class _PortUser(NamedTuple):
+    """A cluster with its used access ports. Every running cluster has a path; an ending one can lose its path."""
+
+    cluster: LiveCluster
+    ports: frozenset[PortRef]
+    has_path: bool
+
+    def excludes(self, other: "_PortUser") -> bool:
+        """Return whether the clusters cannot both use an access port. A cluster without a path needs no port."""
+        return self.cluster.network.id != other.cluster.network.id and (self.has_path or other.has_path)
+
+
+def _make_port_user(topology: Topology, cluster: LiveCluster) -> _PortUser:
+    try:
+        return _PortUser(cluster, find_access_ports(topology, cluster), has_path=True)
+    except (Conflict, NotFound):
+        linked = _list_linked_access_ports(topology, (*cluster.spec.all_hosts, *cluster.gateways))
+        return _PortUser(cluster, frozenset(linked), has_path=False)
+
+
 def find_used_access_ports(topology: Topology, cluster: LiveCluster) -> frozenset[PortRef]:
     """Return the access ports on a cluster's path.
 
-    An ending cluster can lose its path in the topology before its hosts have removed the cluster. Then return the
-    access ports to which the cluster's hosts and gateways are linked.
+    An ending cluster can lose its path in the topology before its hosts have removed the cluster. Then return all
+    access ports to which the cluster's hosts and gateways are linked, also those that the cluster did not use.
     """
-    try:
-        return find_access_ports(topology, cluster)
-    except (Conflict, NotFound):
-        return frozenset(_list_linked_access_ports(topology, (*cluster.spec.all_hosts, *cluster.gateways)))
+    return _make_port_user(topology, cluster).ports
 
 
 def _list_linked_access_ports(topology: Topology, names: Iterable[Name]) -> Iterator[PortRef]:
@@ -55,28 +72,68 @@ def _list_linked_access_ports(topology: Topology, names: Iterable[Name]) -> Iter
             yield peer
 
 
-def check_ports_exclusive(
-    topology: Topology, clusters: Iterable[LiveCluster], sees: Callable[[str], bool] = lambda _owner: True
-) -> None:
-    """Raise Conflict when clusters of two networks need the same access port. The error names the later cluster.
+class _PortUsers:
+    """The users of access ports. Of each network, a port has at most one user with a path and one without a path."""
 
-    ``sees`` returns whether the caller may see an owner's clusters. If the caller may see the earlier cluster, the
-    error names the earlier cluster too.
+    def __init__(self) -> None:
+        self.found: dict[PortRef, dict[tuple[str, bool], _PortUser]] = {}
+
+    def add(self, user: _PortUser) -> None:
+        for port in user.ports:
+            self.found.setdefault(port, {}).setdefault((user.cluster.network.id, user.has_path), user)
+
+    def check_free(self, user: _PortUser, sees: Callable[[str], bool] = lambda _owner: True) -> None:
+        """Raise Conflict when a cluster and an earlier user exclude each other from a port."""
+        for port in sorted(user.ports):
+            other = next(filter(user.excludes, self.found.get(port, {}).values()), None)
+            if other is not None:
+                needs, holds = (user, other) if user.has_path else (other, user)
+                raise Conflict(_describe_conflict(port, needs.cluster, holds, is_seen=sees(holds.cluster.spec.owner)))
+
+
+def _describe_conflict(port: PortRef, cluster: LiveCluster, user: _PortUser, *, is_seen: bool) -> str:
+    holder, remedy = "another cluster", "try again when that cluster has ended"
+    if is_seen:
+        holder, remedy = f"cluster {user.cluster.key}", _choose_remedy(user)
+    elif user.cluster.quarantined:
+        remedy = "that cluster has ended: try again later"
+    return (
+        f"cluster {cluster.key} needs access port {port}, but {holder} uses this port, and an access port carries only "
+        f"one network: {remedy}, or choose a host on a trunk"
+    )
+
+
+def _choose_remedy(user: _PortUser) -> str:
+    """Return what makes the access ports of a cluster free."""
+    if user.cluster.quarantined:
+        return QUARANTINE_REMEDY
+    key = user.cluster.key
+    return f"end cluster {key} first" if user.has_path else f"wait until cluster {key} has ended"
+
+
+def check_ports_exclusive(topology: Topology, clusters: Iterable[LiveCluster]) -> None:
+    """Raise Conflict when clusters of two networks need the same access port.
+
+    A cluster without a path needs no port, but may still use its ports, which no other network can then use.
     """
-    taken: dict[PortRef, LiveCluster] = {}
-    for cluster in clusters:
-        for port in sorted(find_used_access_ports(topology, cluster)):
-            if port in taken and taken[port].network.id != cluster.network.id:
-                is_seen = sees(taken[port].spec.owner)
-                holder = f"cluster {taken[port].key}" if is_seen else "another cluster"
-                remedy = f"end {holder} first" if is_seen else "try again when that cluster has ended"
-                if taken[port].quarantined:
-                    remedy = QUARANTINE_REMEDY if is_seen else "that cluster has ended: try again later"
-                raise Conflict(
-                    f"cluster {cluster.key} needs access port {port}, but {holder} uses this port, and an access port "
-                    f"carries only one network: {remedy}, or choose a host on a trunk"
-                )
-            taken.setdefault(port, cluster)
+    users = _PortUsers()
+    for user in (_make_port_user(topology, cluster) for cluster in clusters):
+        users.check_free(user)
+        users.add(user)
+
+
+def check_ports_free(
+    topology: Topology, cluster: LiveCluster, others: Iterable[LiveCluster], sees: Callable[[str], bool]
+) -> None:
+    """Raise Conflict when ``cluster`` needs an access port that one of the other clusters uses for another network.
+
+    ``sees`` returns whether the caller may see an owner's clusters. The error names the other cluster only if the
+    caller may see this cluster. Conflicts of the other clusters with each other do not concern the caller.
+    """
+    users = _PortUsers()
+    for other in others:
+        users.add(_make_port_user(topology, other))
+    users.check_free(_make_port_user(topology, cluster), sees)
 
 
 def check_ports_stay_access(former: Topology, topology: Topology, clusters: Iterable[LiveCluster]) -> None:
@@ -85,14 +142,12 @@ def check_ports_stay_access(former: Topology, topology: Topology, clusters: Iter
     Without this check, the cluster's untagged VLAN would stay on the port for ever: SBF assumes that an administrator
     configured an untagged VLAN on a trunk, and does not remove the VLAN.
     """
-    for cluster in clusters:
-        for port in sorted(find_used_access_ports(former, cluster)):
-            if port not in topology.access_ports:
-                remedy = QUARANTINE_REMEDY if cluster.quarantined else f"end cluster {cluster.key} first"
-                raise Conflict(
-                    f"cluster {cluster.key} uses access port {port}, which is no access port in the new topology: "
-                    f"{remedy}"
-                )
+    for user in (_make_port_user(former, cluster) for cluster in clusters):
+        if lost := sorted(user.ports - topology.access_ports):
+            raise Conflict(
+                f"cluster {user.cluster.key} uses access port {lost[0]}, which is no access port in the new topology: "
+                f"{_choose_remedy(user)}"
+            )
 
 
 def check_paths_unchanged(topology: Topology, network: LiveCluster, transport: Transport | None) -> None:

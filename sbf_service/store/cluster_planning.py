@@ -13,8 +13,8 @@ from sbf_service.domain.addressing import (
 )
 from sbf_service.domain.admission import check_admitted, check_filters, find_origin
 from sbf_service.domain.gateway_access import OUTSIDE_LINK, check_destinations, list_roles
-from sbf_service.domain.network_conflicts import check_ports_exclusive, find_access_ports
-from sbf_service.domain.paths import ClusterNetwork, LiveCluster, list_elements
+from sbf_service.domain.network_conflicts import check_ports_free
+from sbf_service.domain.paths import ClusterNetwork, LiveCluster, find_cluster_ports, list_elements
 from sbf_service.domain.service_nodes import find_service_node
 from sbf_service.domain.subnets import NetworkIdentity, check_addresses
 from sbf_service.store.allocation import (
@@ -116,9 +116,9 @@ def plan_cluster(unit: Unit, topology: Topology, new: NewCluster, reserved: Rese
         planned = replace(planned, cluster=_add_gateways(unit, topology, planned.cluster))
         _check_gateway_addresses(topology, planned.cluster, NetworkIdentity(new.spec.owner, new.key, new.attempt))
     check_filters(topology, planned.cluster.spec, planned.cluster.network.spec)
-    if topology.access_ports and (ports := find_access_ports(topology, planned.cluster)):
-        others = read_clusters_on(unit, list_elements(ports))
-        check_ports_exclusive(topology, [*others, planned.cluster], new.sees)
+    if topology.access_ports and (ports := topology.access_ports & find_cluster_ports(topology, planned.cluster)):
+        others = read_clusters_on(unit, list_elements(ports))  # an ending cluster's host may have another switch now
+        check_ports_free(topology, planned.cluster, others, new.sees)
     return planned
 
 

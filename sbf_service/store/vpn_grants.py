@@ -13,7 +13,7 @@ from sqlalchemy.orm import aliased
 
 from sbf_service.domain.gateway_access import VPN_SERVER, GatewayRole
 from sbf_service.domain.gateway_choice import choose_gateways
-from sbf_service.domain.network_conflicts import check_ports_exclusive
+from sbf_service.domain.network_conflicts import check_ports_free
 from sbf_service.domain.paths import LiveCluster, find_cluster_ports, list_elements
 from sbf_service.domain.vpn_access import GrantedProfile, add_grants
 from sbf_service.domain.vpn_authority import make_vpn_server
@@ -142,7 +142,7 @@ def connect_gateways(unit: Unit, row: ClusterRow, role: GatewayRole = VPN_SERVER
     before, after = find_cluster_ports(topology, cluster), find_cluster_ports(topology, widened)
     if ports := topology.access_ports & after:
         others = [other for other in read_clusters_on(unit, list_elements(ports)) if other.id != cluster.id]
-        check_ports_exclusive(topology, [*others, widened], lambda owner: owner == unit.who)
+        check_ports_free(topology, widened, others, lambda owner: owner == unit.who)
     changed = list_elements(after - before)
     increment_revisions(unit, changed)
     update_cluster_placements(unit, cluster, list_elements(after), changed)

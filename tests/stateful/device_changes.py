@@ -8,7 +8,7 @@ from stateful.topology_invariants import OFFICES, OLD_VLAN, TopologyInvariants
 from sbf_service.store.tables import PortRow
 from sbf_service.store.unchecked_elements import declare_element_clean
 from virtcloud.model.element import Device, Switch
-from virtcloud.model.errors import VirtcloudError
+from virtcloud.model.errors import IllegalTransition, VirtcloudError
 from virtcloud.model.port_use import PortUse
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import VlanId
@@ -25,6 +25,8 @@ class DeviceChanges(TopologyInvariants):
         before = self.read_database() if exactly else None
         try:
             change()
+        except IllegalTransition:
+            raise
         except VirtcloudError:
             assert not exactly or self.read_database() == before, "a refused change has changed the database"
 
@@ -81,7 +83,8 @@ class DeviceChanges(TopologyInvariants):
         document = self.world.topology().model_dump(mode="json", exclude_none=True)
         for site in document["sites"]:
             for device in (one for one in (*site["switches"], *site["edges"]) if one["name"] == name):
-                device["address"] = f"192.0.2.{choose.randint(1, 250)}"
+                addresses = [f"192.0.2.{number}" for number in range(1, 251)]
+                device["address"] = choose.choice([one for one in addresses if one != device.get("address")])
         self.world.put_topology(Topology.model_validate(document))
 
     def declare_an_element_clean(self, choose: Choice) -> None:

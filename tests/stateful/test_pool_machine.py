@@ -120,7 +120,7 @@ def run(machine: PoolMachine, steps: Iterable[Step], *, ends: bool = False) -> N
         if ends:
             machine.without_faults_the_wanted_state_is_reached()
             machine.after_all_clusters_nothing_remains()
-    except AssertionError as error:
+    except Exception as error:
         error.add_note("\n".join(map(str, taken)))
         raise
     finally:

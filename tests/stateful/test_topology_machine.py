@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 from exploration import list_seeds
-from sbf_fakes.topology_changes import make_topology
+from sbf_fakes.switches import FakeDriver
+from sbf_fakes.topology_changes import Choice, make_topology
 from sbf_fakes.world import spec
 from simulation.planting import plant
 from stateful.topology_machine import TopologyMachine, run
@@ -42,4 +43,29 @@ def test_a_planted_bug_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     machine.world.converge("a-sw1")
     with pytest.raises(AssertionError, match="two networks share the Ethernet segment"):
         machine.all_invariants_hold()
+    machine.world.close()
+
+
+def test_a_configuration_that_was_not_saved_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = TopologyMachine(f"sqlite:///{tmp_path / 'sbf.db'}")
+    monkeypatch.setattr(FakeDriver, "save", lambda _driver: True)
+    machine.world.put("x", spec(hosts=["a-h1", "a-h2"]))
+    machine.world.settle()
+    machine.all_invariants_hold()
+    for number in range(50):
+        machine.restart_a_device(Choice(f"{number}"))
+    with pytest.raises(AssertionError, match="a-sw1 lacks VLAN 100 of x"):
+        machine.all_invariants_hold()
+    machine.world.close()
+
+
+def test_a_failed_check_during_a_reconciliation_is_found(tmp_path: Path) -> None:
+    """The worker reports the exception of the check as an error of the device."""
+    machine = TopologyMachine(f"sqlite:///{tmp_path / 'sbf.db'}")
+
+    def fail() -> None:
+        raise AssertionError("the check failed")
+
+    with pytest.raises(AssertionError, match="the check failed"):
+        machine.converge_during("a-sw1", "before_read", fail)
     machine.world.close()

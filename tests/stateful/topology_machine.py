@@ -172,16 +172,25 @@ class TopologyMachine(DeviceChanges):
         self.install_another_device(name, choose)
 
     def converge_during(self, name: str, hook: str, action: Callable[[], None]) -> None:
+        """Reconcile a device, and call ``action`` in a hook. Raise its exception, which the worker catches."""
+        raised = list[Exception]()
+
         def act() -> None:
             for device in self.find_devices(name):
                 setattr(device, hook, lambda: None)
-            action()
+            try:
+                action()
+            except Exception as error:
+                raised.append(error)
+                raise
 
         for device in self.find_devices(name):
             setattr(device, hook, act)
         self.world.converge(name)
         for device in self.find_devices(name):
             setattr(device, hook, lambda: None)
+        for error in raised:
+            raise error
 
     def lose_a_device_and_change_its_site(self, choose: Choice) -> None:
         """Reconcile a device, which is cut off in the middle. Then perhaps change the topology of its site."""
@@ -214,7 +223,6 @@ class TopologyMachine(DeviceChanges):
 
     def restart_a_device(self, choose: Choice) -> None:
         name = choose.choice(NAMES)
-        self.expect_loss(name)
         self.world.switches[name].reboot()  # the VLAN table stays
         self.world.edges[name].circuits = set(self.world.edges[name].startup)
 

@@ -101,6 +101,33 @@ def test_hosts_of_one_network_may_exchange_their_access_ports(world: World) -> N
     assert world.topology().peers == moved.peers
 
 
+def test_a_host_moved_to_another_switch_keeps_its_ending_cluster(world: World) -> None:
+    """Switch ``brno-sw9`` is new, and never carried the ending cluster. The host still carries this cluster untagged.
+
+    A third host has an access link to the former port of the host.
+    """
+    world.switches.facts = ACCESS
+    world.furnish(topology=with_links())
+    world.put("demo", spec("brno-h1", "brno-h2"))
+    world.settle()
+    world.dead_hosts.add("brno-h1")
+    world.delete("demo")
+    world.settle()
+    document = with_links(h1="p5", h3="p1").model_dump(mode="json")
+    document["sites"][0]["switches"].append({"name": "brno-sw9", "platform": "fake", "ports": ["p1", "up"]})
+    document["links"] = [link for link in document["links"] if link["a"] != "brno-h1:eth0"]
+    document["links"].append({"a": "brno-h1:eth0", "b": "brno-sw9:p1", "access": True})
+    document["links"].append({"a": "brno-sw9:up", "b": "brno-sw1:p5"})
+    world.put_topology(Topology.model_validate(document))
+    dry = {"spec": spec("brno-h1").model_dump(mode="json")}
+    assert ask(world, "PUT", "/v1/clusters/next?dry_run=true", dry).status_code == 409
+    with pytest.raises(Conflict, match="next needs access port brno-sw9:p1, but cluster demo uses this port"):
+        world.put("next", spec("brno-h1"))
+    world.dead_hosts.clear()
+    world.settle()
+    assert world.put("next", spec("brno-h1")).created
+
+
 def test_an_access_link_stays_while_changes_are_unsaved(world: World) -> None:
     world.switches.facts = ACCESS
     world.furnish(topology=with_links())

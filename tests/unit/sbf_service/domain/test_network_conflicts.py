@@ -11,6 +11,7 @@ from sbf_fakes.world import spec, three_sites
 from sbf_service.domain.network_conflicts import (
     check_paths_unchanged,
     check_ports_exclusive,
+    check_ports_free,
     check_ports_stay_access,
     check_sites_attached,
     find_access_ports,
@@ -68,8 +69,8 @@ def test_a_conflict_names_the_access_port_and_its_cluster() -> None:
 
 def test_a_conflict_does_not_name_an_invisible_cluster() -> None:
     with pytest.raises(Conflict) as caught:
-        check_ports_exclusive(
-            with_access("brno-h2"), [user("first", "brno-h2"), user("second", "brno-h2")], lambda owner: owner == "bob"
+        check_ports_free(
+            with_access("brno-h2"), user("second", "brno-h2"), [user("first", "brno-h2")], lambda owner: owner == "bob"
         )
     assert str(caught.value) == (
         "cluster second needs access port brno-sw1:p2, but another cluster uses this port, and an access port carries "
@@ -94,11 +95,39 @@ def without_transport(topology: Topology, name: str) -> Topology:
 def test_an_ending_cluster_without_a_path_keeps_its_access_ports() -> None:
     """A site was detached before a host has removed the cluster. The access port of this host is still in use."""
     topology, ending = without_transport(with_access("brno-h2"), "praha"), user("ending", "brno-h2", "praha-h1")
-    with pytest.raises(Conflict, match="cluster second needs access port brno-sw1:p2, but cluster ending uses this"):
-        check_ports_exclusive(topology, [ending, user("second", "brno-h2")])
+    second = user("second", "brno-h2")
+    for clusters in ([ending, second], [second, ending]):
+        with pytest.raises(Conflict) as caught:
+            check_ports_exclusive(topology, clusters)
+        assert str(caught.value) == (
+            "cluster second needs access port brno-sw1:p2, but cluster ending uses this port, and an access port "
+            "carries only one network: wait until cluster ending has ended, or choose a host on a trunk"
+        )
     check_ports_exclusive(topology, [ending, user("second", "brno-h1")])
-    with pytest.raises(Conflict, match="cluster ending uses access port brno-sw1:p2"):
+    with pytest.raises(Conflict) as caught:
         check_ports_stay_access(topology, without_transport(three_sites(), "praha"), [ending])
+    assert str(caught.value) == (
+        "cluster ending uses access port brno-sw1:p2, which is no access port in the new topology: "
+        "wait until cluster ending has ended"
+    )
+
+
+def test_ending_clusters_without_a_path_need_no_access_port() -> None:
+    """Host ``brno-h1`` also has an access link, which the clusters did not use before a site was detached."""
+    document = three_sites().model_dump(mode="json")
+    document["sites"][0]["switches"].append({"name": "brno-sw2", "platform": "fake", "ports": ["p2"]})
+    next(one for one in document["sites"][0]["hosts"] if one["name"] == "brno-h1")["ports"].append("eth1")
+    document["links"].append({"a": "brno-h1:eth1", "b": "brno-sw2:p2", "access": True})
+    attached = Topology.model_validate(document)
+    ending = [user(key, "brno-h1", "praha-h1") for key in ("first", "second")]
+    for topology in (attached, without_transport(attached, "praha")):
+        check_ports_exclusive(topology, ending)
+        check_ports_exclusive(topology, [replace(one, quarantined=True) for one in ending])
+
+
+def test_conflicts_of_other_clusters_do_not_concern_a_new_cluster() -> None:
+    others = [user("first", "brno-h2"), user("second", "brno-h2")]
+    check_ports_free(with_access("brno-h1", "brno-h2"), user("new", "brno-h1"), others, lambda _owner: False)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +143,7 @@ def test_an_ending_cluster_without_a_path_keeps_its_access_ports() -> None:
 def test_the_remedy_for_a_port_of_a_cluster_in_quarantine(is_seen: bool, remedy: str) -> None:
     ended = replace(user("first", "brno-h2"), quarantined=True)
     with pytest.raises(Conflict, match=remedy):
-        check_ports_exclusive(with_access("brno-h2"), [ended, user("second", "brno-h2")], lambda _owner: is_seen)
+        check_ports_free(with_access("brno-h2"), user("second", "brno-h2"), [ended], lambda _owner: is_seen)
 
 
 def test_an_access_port_in_quarantine_stays_an_access_port() -> None:
