@@ -36,7 +36,7 @@ def find_access_ports(topology: Topology, cluster: LiveCluster) -> frozenset[Por
 
 
 class _PortUser(NamedTuple):
-    """A cluster with its used access ports. Every running cluster has a path; an ending one can lose its path."""
+    """A cluster and its used access ports. Each running cluster has a path; an ending cluster can lose its path."""
 
     cluster: LiveCluster
     ports: frozenset[PortRef]
@@ -92,14 +92,15 @@ class _PortUsers:
 
 
 def _describe_conflict(port: PortRef, cluster: LiveCluster, user: _PortUser, *, is_seen: bool) -> str:
+    uses = "uses" if user.has_path else "may still use"
     holder, remedy = "another cluster", "try again when that cluster has ended"
     if is_seen:
         holder, remedy = f"cluster {user.cluster.key}", _choose_remedy(user)
     elif user.cluster.quarantined:
         remedy = "that cluster has ended: try again later"
     return (
-        f"cluster {cluster.key} needs access port {port}, but {holder} uses this port, and an access port carries only "
-        f"one network: {remedy}, or choose a host on a trunk"
+        f"cluster {cluster.key} needs access port {port}, but {holder} {uses} this port, and an access port carries "
+        f"only one network: {remedy}, or choose a host on a trunk"
     )
 
 
@@ -108,13 +109,15 @@ def _choose_remedy(user: _PortUser) -> str:
     if user.cluster.quarantined:
         return QUARANTINE_REMEDY
     key = user.cluster.key
-    return f"end cluster {key} first" if user.has_path else f"wait until cluster {key} has ended"
+    end = f"end cluster {key} if it still runs, and " if user.has_path else ""
+    return f"{end}wait until cluster {key} has ended"
 
 
 def check_ports_exclusive(topology: Topology, clusters: Iterable[LiveCluster]) -> None:
     """Raise Conflict when clusters of two networks need the same access port.
 
-    A cluster without a path needs no port, but may still use its ports, which no other network can then use.
+    A cluster without a path needs no port. However, its hosts may still use their access ports, so no other network can
+    use them.
     """
     users = _PortUsers()
     for user in (_make_port_user(topology, cluster) for cluster in clusters):

@@ -100,7 +100,10 @@ def create_app(service: SbfService) -> FastAPI:
 
 
 def answer_settled_polls(app: FastAPI) -> ASGIApp:
-    """Return an application that answers polls of settled agents itself, and passes all other calls to ``app``."""
+    """Return an application that answers polls of settled agents itself, and passes all other calls to ``app``.
+
+    An agent is settled if its element has confirmed the wanted revision and has no error report.
+    """
     return SettledPollMiddleware(app, app.state.service, app.state.polls)
 
 

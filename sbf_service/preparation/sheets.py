@@ -36,7 +36,7 @@ PLATFORM_ALIASES = {
     "cisco_iosxe": "cisco_ios",
     "arista_eapi": "arista_eos",
 }
-"""Maps a platform to another platform, whose texts and dialect the sheets for the first platform's devices use."""
+"""Maps a platform to another platform. Sheets for the first platform use the texts and dialect of the second."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,8 @@ def plan_cluster(unit: Unit, topology: Topology, new: NewCluster, reserved: Rese
         _check_gateway_addresses(topology, planned.cluster, NetworkIdentity(new.spec.owner, new.key, new.attempt))
     check_filters(topology, planned.cluster.spec, planned.cluster.network.spec)
     if topology.access_ports and (ports := topology.access_ports & find_cluster_ports(topology, planned.cluster)):
-        others = read_clusters_on(unit, list_elements(ports))  # an ending cluster's host may have another switch now
+        # Clusters on the hosts too: an administrator may have moved a host with an ending cluster to another switch.
+        others = read_clusters_on(unit, list_elements(ports))
         check_ports_free(topology, planned.cluster, others, new.sees)
     return planned
 

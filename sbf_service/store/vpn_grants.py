@@ -140,7 +140,7 @@ def connect_gateways(unit: Unit, row: ClusterRow, role: GatewayRole = VPN_SERVER
     widened = replace(cluster, gateways=(*cluster.gateways, *new))
     insert_gateways(unit, cluster.id, new, len(cluster.gateways))
     before, after = find_cluster_ports(topology, cluster), find_cluster_ports(topology, widened)
-    if ports := topology.access_ports & after:
+    if ports := topology.access_ports & (after - before):  # the cluster already uses its former ports
         others = [other for other in read_clusters_on(unit, list_elements(ports)) if other.id != cluster.id]
         check_ports_free(topology, widened, others, lambda owner: owner == unit.who)
     changed = list_elements(after - before)

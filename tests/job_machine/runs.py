@@ -63,7 +63,7 @@ class SimulatedRun(FakeRun):
         return self.phase is RunPhase.SCRIPT and not self.is_killed
 
     def run_event(self, host: FakeHost, event: str, _record: FakeJob) -> HookOutcome:
-        """Run the MoM hook of a host. Apply those of its changes that reach the server."""
+        """Run the MoM hook of a host. Apply the hook's changes to the job, unless they do not reach the server."""
         mom = next(one for one in self.moms if one is host)
         if not mom.alive:
             return NOT_RUN
@@ -113,7 +113,10 @@ class SimulatedRun(FakeRun):
         return self._ending_without_report()
 
     def _script(self) -> RunEnding:
-        """Run the script until it ends, is killed or has used its walltime. While the MoM is dead, nothing follows."""
+        """Run the script until it ends, is killed or has used its walltime.
+
+        If the first MoM is dead then, wait for its restart.
+        """
         self.phase, self.started_at = RunPhase.SCRIPT, self.tasks.now
         self.tasks.sleep(1e9, lambda: self.is_killed or self.used_s >= self.duration_s)
         self.phase = RunPhase.END
@@ -131,7 +134,7 @@ class SimulatedRun(FakeRun):
         self.is_killed = self.is_killed or self.phase is RunPhase.SCRIPT
 
     def interrupt(self) -> None:
-        """Let the alarm of the hook expire in which the start of the run waits."""
+        """Raise KeyboardInterrupt in the MoM hook that the run waits for, as the expired alarm of this hook does."""
         if self.task is not None and any(mom.life in self.task.lives for mom in self.moms):
             self.was_interrupted = True
             self.tasks.kill(self.task, KeyboardInterrupt())

@@ -1,4 +1,9 @@
-"""Tests of a restored SBF and of clusters that changed after the backup (docs/decisions/0073)."""
+"""Tests of a restored SBF and of clusters that changed after the backup (docs/decisions/0073).
+
+After the restore, every element is *unchecked* until it has confirmed its wanted state, or an administrator has
+declared it clean. Clusters of the backup are *held* meanwhile: elements keep the parts of these clusters that they
+already carry, and set up no other parts.
+"""
 
 from collections.abc import Iterator
 from math import inf
@@ -113,7 +118,7 @@ def test_a_cluster_is_degraded_since_the_restore(machines: Machines) -> None:
         assert count_installation(unit, restored.service.reserved).oldest_degraded_s == 60
 
 
-def test_a_cluster_after_the_backup_is_removed_everywhere(machines: Machines) -> None:
+def test_a_cluster_created_after_the_backup_is_removed_everywhere(machines: Machines) -> None:
     machines.back_up()
     machines.world.put("new", spec("brno-h1"))
     machines.settle()

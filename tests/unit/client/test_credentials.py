@@ -61,7 +61,7 @@ def test_token_sources_have_an_order(home: Path, monkeypatch: pytest.MonkeyPatch
     assert secret_of(token_source(URL, "given", home / "other")()) == "given"
 
 
-def test_a_local_socket_needs_no_token_without_a_token_file(home: Path) -> None:
+def test_a_local_socket_uses_a_token_only_from_a_named_file(home: Path) -> None:
     write(home / "virtcloud" / "token", "vc_stored")
     assert token_source("unix:///run/sbf.sock")() is None
     assert secret_of(token_source("unix:///run/sbf.sock", file=home / "virtcloud" / "token")()) == "vc_stored"

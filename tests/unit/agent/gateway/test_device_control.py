@@ -1,4 +1,4 @@
-"""Tests of the control of devices at OpenVPN servers in memory."""
+"""Tests of the control of VPN devices, with fake OpenVPN servers in memory."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -72,7 +72,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_a_recorded_connection_with_the_same_name_gets_a_notice(gateway: SimulatedGateway, commands: list[str]) -> None:
-    """OpenVPN closes all connections with a name together."""
+    """OpenVPN's command ``kill`` closes all connections with one common name, so each of them gets a notice first."""
     gateway.end_agent()
     gateway.servers[0].connect(DEVICES[0], gateway.uptime)
     commands.clear()

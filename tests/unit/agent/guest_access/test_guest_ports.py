@@ -118,7 +118,7 @@ def test_hosts_of_a_network_try_different_addresses_first(relays: FakeRelays, ma
         assert len(set(tried)) == 12
 
 
-def test_a_search_that_begins_late_tries_all_addresses(relays: FakeRelays, make_segment: Make) -> None:
+def test_a_search_from_a_later_address_tries_all_addresses(relays: FakeRelays, make_segment: Make) -> None:
     with GuestPorts(relays).connect(make_segment("a", 100, ("g1",)), Name("g1"), PORT):
         access = relays.ensured[0].model_copy(update={"first_candidate": 7})
     assert len(set(list_host_addresses(guest_subnets(access.guests)[0], access))) == 253

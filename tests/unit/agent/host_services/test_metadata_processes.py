@@ -49,7 +49,7 @@ def test_a_killed_service_is_observed_and_started_again(in_world: Callable[..., 
     assert in_world(work) == (("the metadata service has ended",), (), "key of n1 in c1", True)
 
 
-def test_a_service_starts_again_after_its_dnsmasq(in_world: Callable[..., Any]) -> None:
+def test_a_service_is_restarted_if_its_dnsmasq_was_killed(in_world: Callable[..., Any]) -> None:
     def work(world: World) -> object:
         former = world.pid()
         os.kill(world.pid("record.json"), signal.SIGKILL)

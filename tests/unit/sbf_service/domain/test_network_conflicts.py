@@ -63,7 +63,8 @@ def test_a_conflict_names_the_access_port_and_its_cluster() -> None:
         check_ports_exclusive(with_access("brno-h2"), [user("first", "brno-h2"), user("second", "brno-h1", "brno-h2")])
     assert str(caught.value) == (
         "cluster second needs access port brno-sw1:p2, but cluster first uses this port, and an access port carries "
-        "only one network: end cluster first first, or choose a host on a trunk"
+        "only one network: end cluster first if it still runs, and wait until cluster first has ended, or choose a "
+        "host on a trunk"
     )
 
 
@@ -100,8 +101,8 @@ def test_an_ending_cluster_without_a_path_keeps_its_access_ports() -> None:
         with pytest.raises(Conflict) as caught:
             check_ports_exclusive(topology, clusters)
         assert str(caught.value) == (
-            "cluster second needs access port brno-sw1:p2, but cluster ending uses this port, and an access port "
-            "carries only one network: wait until cluster ending has ended, or choose a host on a trunk"
+            "cluster second needs access port brno-sw1:p2, but cluster ending may still use this port, and an access "
+            "port carries only one network: wait until cluster ending has ended, or choose a host on a trunk"
         )
     check_ports_exclusive(topology, [ending, user("second", "brno-h1")])
     with pytest.raises(Conflict) as caught:
