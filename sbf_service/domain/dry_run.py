@@ -123,7 +123,7 @@ def _list_ports_in_use(device: ComparedDevice) -> Iterator[OtherUse]:
 
 
 def _list_removed_vlans(device: ComparedDevice) -> Iterator[OtherUse]:
-    """Yield the managed ports that would lose unused foreign VLANs, or would get a list of allowed VLAN IDs.
+    """Yield the managed ports that would lose unused VLANs not owned by SBF, or would get a list of allowed VLANs.
 
     Omit ports in other use that no administrator adopted.
     """

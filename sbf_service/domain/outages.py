@@ -38,8 +38,9 @@ class Outage:
     def postpone_lease(self, ends: datetime) -> datetime:
         """Return the new end of a lease that ended after ``last_sweep``.
 
-        After a repeated outage, the lease has only the time that remained of ``LEASE_GRACE``. Therefore, SBF ends the
-        cluster when SBF itself has run for ``LEASE_GRACE``, however often SBF is interrupted.
+        After a repeated outage, the lease has only the time that remained of ``LEASE_GRACE``. Therefore, however often
+        SBF is interrupted, SBF ends the cluster at the latest when SBF has run for ``LEASE_GRACE`` in total since the
+        end of the first of these outages.
         """
         remaining = min(ends - self.began, LEASE_GRACE) if self.is_repeated else LEASE_GRACE
         return max(ends, self.ended + remaining)

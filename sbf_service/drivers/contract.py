@@ -54,8 +54,7 @@ class SwitchScope:
     - ``access``: the ports that carry a VLAN untagged.
     - ``members``: the member ports of the aggregates in ``ports``.
     - ``created``: the VLAN IDs that SBF recorded as created on this switch.
-    - ``known``: the VLAN IDs that SBF has managed on this switch before. Only with such a VLAN ID does a VLAN's name
-      show that SBF created the VLAN (``domain/ownership.py``).
+    - ``known``: the VLAN IDs with which a VLAN's name shows that SBF created the VLAN (``domain/ownership.py``).
     - ``taken``: the ports that SBF has configured at least once.
     - ``adopted``: the ports that an administrator assigned to SBF, each with its port use at that time.
     - ``returned``: the ports that SBF no longer manages, each with the port use to restore.
@@ -160,7 +159,8 @@ class EdgeScope:
     """The configuration that SBF may change on a provider edge: ``vlans`` on ``ports``, and services of ``transports``.
 
     SBF changes neither services of other transports nor services that contain unmanaged ports. ``created``: the VLAN
-    IDs that SBF recorded as created on this edge. ``known``: the VLAN IDs that SBF has managed on this edge before.
+    IDs that SBF recorded as created on this edge. ``known``: the VLAN IDs that SBF has managed on this edge before;
+    all VLAN IDs after an administrator has declared the edge clean.
     """
 
     ports: tuple[PortName, ...]

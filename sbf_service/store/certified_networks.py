@@ -1,9 +1,9 @@
 """The suspension of publications whose network has guests with uncertified images.
 
 A site may publish ports of a network's guests only if the images of all guests of this network are certified for the
-site. SBF suspends the network's publications at the site when a guest with an uncertified image is added to the
-network, or when the certification of an image is revoked, in the same transaction. A suspended publication keeps its
-port, and stays suspended until the owner publishes the guest again.
+site. When a guest with an uncertified image is added to the network, or the certification of an image is revoked, the
+same transaction suspends the network's publications at the site. A suspended publication keeps its port, and stays
+suspended until the owner publishes the guest again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -128,7 +128,7 @@ def read_transport_vlans(unit: Unit, transport: Transport | None) -> TransportVl
 
 
 def find_vlan_user(unit: Unit, transport: Transport | None, vlan: VlanId, network: str) -> VlanUser | None:
-    """Return the cluster whose network, other than ``network``, has a VLAN ID on a transport.
+    """Return the cluster whose network, other than ``network``, has a VLAN ID on a transport, and one of its sites.
 
     Return None if no other network has the VLAN ID, or if the transport is not VLAN-separated.
     """

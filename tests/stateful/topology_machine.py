@@ -172,7 +172,7 @@ class TopologyMachine(DeviceChanges):
         self.install_another_device(name, choose)
 
     def converge_during(self, name: str, hook: str, action: Callable[[], None]) -> None:
-        """Reconcile a device, and call ``action`` in a hook. Raise the exception of ``action``: the worker catches it."""
+        """Reconcile a device, and call ``action`` in a hook. Raise the exception of ``action`` again."""
         raised = list[Exception]()
 
         def act() -> None:

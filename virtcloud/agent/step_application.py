@@ -9,8 +9,8 @@ After an error of a step, the later steps of the same cluster are skipped, with 
 * If a guest cannot be stopped for a restart, only starts of the cluster's guests are skipped.
 * Steps that concern no single cluster do not depend on each other.
 
-A guest is also not started if its segment was not built, or the segment's filters were not set: the step failed or was
-skipped. This rule also applies to the guests of a cluster that has joined the network of another cluster, although
+A guest is also not started if the step that builds its segment, or the step that sets the segment's filters, failed or
+was skipped. This rule also applies to the guests of a cluster that has joined the network of another cluster, although
 their segment belongs to the other cluster.
 """
 

@@ -36,7 +36,10 @@ from virtcloud.model.ssh_access import (
 from virtcloud.model.ssh_keys import UserKey
 
 RENEWAL_S: Final = 60.0
-"""A login gets a new certificate if the present certificate is valid for less than this number of seconds."""
+"""A login gets a new certificate if the present certificate ends within this number of seconds.
+
+A certificate with a short validity is renewed later (:func:`compute_renewal`).
+"""
 RENEWAL_PAUSE_S: Final = 10.0
 """Shortest time in seconds between two requests for a certificate."""
 CONNECT_S: Final = 10
@@ -249,7 +252,7 @@ def find_login_folder() -> Path:
 
 
 def compute_renewal(now: datetime, expires_at: datetime) -> datetime:
-    """Return the time of renewal, ``RENEWAL_S`` before the end, of a certificate that was received at ``now``. Pure.
+    """Return when to renew a certificate that was received at ``now``: ``RENEWAL_S`` seconds before its end. Pure.
 
     A certificate with a short validity is renewed after half of its validity. The time of renewal is at least
     ``RENEWAL_PAUSE_S`` seconds after ``now``, even if this computer's clock is fast.

@@ -104,11 +104,11 @@ def find_foreign_domains(templates: EdgeTemplates, reading: EdgeReading) -> dict
 def _omit_own_vlans(
     templates: EdgeTemplates, foreign: Iterable[ForeignVlan], own: Iterable[Circuit | CircuitRemnant]
 ) -> tuple[ForeignVlan, ...]:
-    """Return ``foreign`` without the VLANs of SBF's circuits and remnants (``own``).
+    """Return ``foreign``; on a platform with numbered bridge domains, without the VLANs of SBF's circuits and remnants.
 
-    On a platform with numbered bridge domains, others may use the bridge domain with the number of a VLAN, while SBF
-    has the VLAN on a port in another domain. If this VLAN counted as foreign, SBF could not remove the VLAN from the
-    port. The driver refuses new circuits in a bridge domain that others use.
+    ``own`` contains these circuits and remnants. On such a platform, others may use the bridge domain with the number
+    of a VLAN, while SBF has the VLAN on a port in another domain. If this VLAN counted as foreign, SBF could not remove
+    the VLAN from the port. The driver refuses new circuits in a bridge domain that others use.
     """
     vlans = {subject.vlan for subject in own} if templates.dialect.numbered_domains else set()
     return tuple(other for other in foreign if other.vlan not in vlans)

@@ -1,4 +1,4 @@
-"""Tests of dialects in another Python distribution, which pip installs."""
+"""Tests of dialects in another Python package, which pip installs."""
 
 import json
 import os

@@ -120,7 +120,7 @@ class OutsideRouting:
             return self._segments
 
     def restore(self) -> None:
-        """Restore the packet filter that the latest wanted document requires. Do nothing if the document requires none.
+        """Restore the packet filter of the latest wanted document. Do nothing if the document requires no filter.
 
         Log a warning if the kernel's filter differed from the required filter. Raise Refused if the kernel refuses the
         filter. Thread-safe.
