@@ -118,7 +118,7 @@ def _furnish(address: str, sites: int) -> None:
 
 
 def _connect_pairs(document: dict[str, Any]) -> dict[str, Any]:
-    """Connect each pair of sites by a transport of its own: creations over one transport run one after another."""
+    """Connect each pair of sites by its own transport, because creations over one transport run one after another."""
     for index, site in enumerate(document["sites"]):
         site["attachments"][0]["transport"] = f"circuit{index // 2}"
     names = dict.fromkeys(site["attachments"][0]["transport"] for site in document["sites"])

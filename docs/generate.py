@@ -201,7 +201,7 @@ MESSAGES = re.compile(r"(?<=<!-- agent messages: )(.*? -->\n).*?(?=<!-- end of a
 
 
 def messages_page() -> str:
-    """Return the page "When something fails" with the present table of agents' messages."""
+    """Return the page "When something fails" with the current table of agents' messages."""
     return MESSAGES.sub(lambda found: f"{found[1]}\n{render_agent_messages()}\n", MESSAGES_PAGE.read_text())
 
 
@@ -211,7 +211,7 @@ SPEED_TEXT = re.compile(r"(?<=## `benchmarks/)(\w+)(\.py`\n\n).*?(?=\n\nDate: )"
 
 
 def speed_page() -> str:
-    """Return the page "Speed" with the present docstrings of the benchmarks. ``make bench`` writes the measurements."""
+    """Return the page "Speed" with the current docstrings of the benchmarks. ``make bench`` writes the measurements."""
     return SPEED_TEXT.sub(lambda found: f"{found[1]}{found[2]}{_docstring(found[1])}", SPEED_PAGE.read_text())
 
 

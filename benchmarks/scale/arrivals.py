@@ -1,4 +1,4 @@
-"""A simulated trace: arrivals of single clusters, a burst of array jobs, and a site that goes dark. Pure.
+"""A simulated trace: arrivals of single clusters, a burst of array jobs, and a site that goes dark.
 
 While a site is dark, its switches and agents are disconnected from SBF.
 """

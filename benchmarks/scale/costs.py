@@ -127,7 +127,7 @@ def _make_connection_class(counter: CostCounter) -> type[sqlite3.Connection]:
 
 @dataclass(frozen=True, slots=True)
 class ServerProcesses:
-    """The processes of a database server on this machine: the process ``pid`` and its children, also ended ones."""
+    """The process ``pid`` of a database server on this machine, and its children, including ended children."""
 
     pid: int
 

@@ -32,7 +32,7 @@ AUDIT_EVENTS = ("cluster_created", "cluster_active", "cluster_draining", "cluste
 def fill(store: Store, size: InstallationSize) -> None:
     """Fill an empty database that has all tables.
 
-    Then vacuum it, because a vacuum of the server during the measurement would take processor time.
+    Then vacuum a PostgreSQL database, because an automatic vacuum during the measurement would take processor time.
     """
     topology, pool = make_topology(size.regions, size.hosts), size.pool
     with store.change() as unit:

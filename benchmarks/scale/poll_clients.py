@@ -1,8 +1,8 @@
 """A process with many polling agents: one connection and one task for each agent. See :mod:`benchmarks.scale.polls`.
 
-Each agent requests its wanted document, and then waits for newer revisions with long polls, as a real agent does. It
-repeats a refused call after the time in ``Retry-After``. After a lost connection, it connects again after a pause,
-which grows with each loss.
+Each agent requests its wanted document, and then waits for newer revisions with long polls, as a real agent does.
+The agent repeats a refused call after the time in ``Retry-After``. After a lost connection, the agent waits, and then
+connects again. The pause grows with each loss.
 
 The process reads the agents' names and tokens from a file. It writes events as lines: the monotonic time, the event and
 the agent.
@@ -36,7 +36,8 @@ class Answer:
 class PollingAgent:
     """An agent that polls. ``wait`` is the duration of a long poll in seconds.
 
-    ``revision`` is the newest received revision, or None. With ``--settled``, it begins at 1.
+    ``revision`` is the newest received revision, or None. With the option ``--settled``, an agent starts as if it had
+    received revision 1.
     """
 
     name: str

@@ -163,7 +163,7 @@ def measure_latencies(sbf: MeasuredSbf, agents: PollingAgents, count: int, hosts
 
 @dataclass
 class UserCalls:
-    """A user who makes a call every 0.2 s. ``seconds`` are the durations of the answered calls."""
+    """A user who makes calls with pauses of 0.2 s. ``seconds`` are the durations of the answered calls."""
 
     sbf: MeasuredSbf
     seconds: list[float] = field(default_factory=list)

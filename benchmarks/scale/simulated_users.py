@@ -1,7 +1,7 @@
 """The simulated users and agents of an installation: their HTTP calls, and what they observed.
 
-Each user and each agent has its own HTTP client. A shared client would distort the times: with some hundred connections
-in httpx's pool, calls wait for seconds in the simulator.
+Each user and each agent has its own HTTP client. A shared client would distort the times: with several hundred
+connections in httpx's pool, calls wait for seconds in the simulator.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ class Observations:
 
 
 def _list_claims(vlans: dict[str, int], transport: str | None) -> Iterator[tuple[str, int]]:
-    """Yield each claim as the place of the claim and its VLAN ID. A cluster at one site has no transport."""
+    """Yield the place (site or transport) and the VLAN ID of each claim. A cluster at one site has no transport."""
     yield from ((f"site {site}", vlan) for site, vlan in vlans.items())
     if transport is not None:
         yield from ((f"transport {transport}", vlan) for vlan in sorted(set(vlans.values())))

@@ -1,7 +1,7 @@
 """Sizes of measured installations, and their topologies.
 
 The sites are divided into regions of ten sites. Each region has its own transport, which carries every VLAN ID for at
-most one network (decision 96), and each cluster has its hosts at two sites of one region.
+most one network (decision 96). Each cluster has hosts at two sites of one region.
 """
 
 from collections.abc import Iterator
@@ -72,7 +72,7 @@ class InstallationSize:
 
     @property
     def pool(self) -> VlanSet:
-        """The pool of each site: twice as many VLAN IDs as a region has live clusters, and at least ``LEAST_POOL``.
+        """The pool of each site: twice as many VLAN IDs as a region has live clusters, but at least ``LEAST_POOL``.
 
         Raise an error if there are not enough VLAN IDs.
         """

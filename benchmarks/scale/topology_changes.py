@@ -192,8 +192,8 @@ CHANGES: dict[str, Callable[[httpx.Client], httpx.Response]] = {
 def change_topology(token: str, name: str) -> float:
     """Change the topology. Return the duration of the change's request in seconds.
 
-    Call this function in a separate process: parsing a large topology would hold the interpreter and delay the callers'
-    threads.
+    Call this function in a separate process: parsing a large topology would hold Python's global interpreter lock and
+    delay the callers' threads.
     """
     with open_client(token) as client:
         return CHANGES[name](client).raise_for_status().elapsed.total_seconds()

@@ -104,7 +104,7 @@ def test_a_change_appears_without_a_reload_and_keeps_the_focus(visit: Visitor, w
     world.settle()
 
 
-def test_a_change_before_the_stream_begins_appears(visit: Visitor, world: World) -> None:
+def test_a_change_before_the_event_stream_starts_is_shown(visit: Visitor, world: World) -> None:
     world.put("brief", spec("brno-h1", owner="alice"))
     world.settle()
     visitor = visit()
@@ -132,7 +132,7 @@ def test_new_rates_appear_without_a_reload(visit: Visitor, world: World) -> None
     assert page.get_by_label("brno-h1: at most 2.5 MB/s received, at most 833.3 kB/s sent").is_visible()
 
 
-def test_a_typed_duration_survives_a_change(visit: Visitor, world: World) -> None:
+def test_a_change_of_the_cluster_keeps_a_typed_duration(visit: Visitor, world: World) -> None:
     world.put("short", spec("brno-h1", owner="alice"), attempt=2)
     page = visit().open("clusters/short")
     page.locator("#live-state:not([hidden])").wait_for()
@@ -146,7 +146,7 @@ def test_a_typed_duration_survives_a_change(visit: Visitor, world: World) -> Non
     world.settle()
 
 
-def test_a_revoked_token_leads_its_page_to_the_login(visit: Visitor, world: World) -> None:
+def test_a_page_of_a_revoked_token_shows_the_login(visit: Visitor, world: World) -> None:
     visitor = visit(None)
     token = world.token(Role.USER, "alice")
     visitor.log_in(token)
@@ -192,7 +192,7 @@ def test_a_long_key_does_not_cover_the_live_state(visit: Visitor, world: World) 
     assert badge["x"] + badge["width"] < state["x"] or badge["y"] > state["y"] + state["height"]
 
 
-def test_a_page_above_the_limit_names_the_limit(visit: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_open_page_too_many_shows_the_limit(visit: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "MAX_STREAMS", 0)
     page = visit(Role.USER, "carol").open("")
     page.locator("#live-state.lost").wait_for()

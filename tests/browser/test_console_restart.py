@@ -43,7 +43,7 @@ class KilledSbf:
         self.process: SbfProcess | None = None
 
     def start(self, name: str = "sbf") -> None:
-        """Start SBF, and wait until SBF answers. The SBF ``other`` has the same database and another port."""
+        """Start SBF, and wait until SBF answers. The SBF named ``other`` has the same database, but another port."""
         with (self.folder / "log").open("a") as log:
             self.process = SbfProcess("serve", "--config", str(self.folder / f"{name}.toml"), stderr=log)
         with SbfClient(f"unix://{self.folder}/{name}.sock") as client:
@@ -58,7 +58,7 @@ class KilledSbf:
             path.unlink()
 
     def put_site(self, site: str) -> None:
-        """Store a topology with one site while SBF is dead. A second SBF on the same database stores the topology."""
+        """While SBF is dead, store a topology with one site through a second SBF on the same database."""
         self.start("other")
         with SbfClient(f"unix://{self.folder}/other.sock") as client:
             client.put_topology(Topology.model_validate({"name": "small", "sites": [{"name": site}]}))

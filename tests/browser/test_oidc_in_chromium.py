@@ -115,7 +115,9 @@ def test_an_answer_with_a_wrong_state_logs_nobody_in(page: Page, address: str) -
     assert page.inner_text(".who") == "eva operator"
 
 
-def test_the_login_page_stays_if_the_provider_is_down(page: Page, world: World, issuer: str, address: str) -> None:
+def test_the_login_page_shows_an_error_if_the_provider_fails(
+    page: Page, world: World, issuer: str, address: str
+) -> None:
     move_provider(world, "http://localhost:1")
     page.goto(f"{address}/console/clusters")
     page.click(LOGIN)
@@ -160,7 +162,7 @@ def test_after_a_logout_no_page_is_shown_again(page: Page, log_in: Callable[...,
     assert page.locator("#token").is_visible()
 
 
-def test_the_end_of_the_session_does_not_replace_the_logout(page: Page, log_in: Callable[..., None]) -> None:
+def test_a_logout_shows_its_own_message_despite_the_ended_session(page: Page, log_in: Callable[..., None]) -> None:
     """The stream of events reports the end of the session before the answer to the logout arrives."""
     log_in("1", "clusters/climate-model")
     page.wait_for_url("**/console/clusters/climate-model")

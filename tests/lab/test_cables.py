@@ -89,7 +89,9 @@ def read_bridges(lab: Lab) -> list[str]:
     return [lab.run(switch, command).stdout for switch in ("brno-sw1", "brno-sw2") for command in commands]
 
 
-def test_a_running_site_is_read_without_its_topology(cabled: Lab, client: SbfClient, foreign_vlan: int) -> None:
+def test_site_import_finds_cables_and_vlans_without_changing_switches(
+    cabled: Lab, client: SbfClient, foreign_vlan: int
+) -> None:
     check_cables_until(cabled, client, lambda result: cable_states(result) == ALL_RIGHT)
     keys = cabled.state.folder / "keys"
     login = {"username": SWITCH_ACCOUNT, "key_file": str(keys / "switch"), "known_hosts": str(keys / "known_hosts")}

@@ -67,9 +67,9 @@ def test_a_lower_mtu_fails_all_paths_across_the_link(lab: Lab, client: SbfClient
     assert "praha-sw1:uplink" in section.ports
 
 
-def test_a_vlan_that_was_cut_by_hand_is_located(lab: Lab, client: SbfClient, cluster: ClusterView) -> None:
+def test_the_check_locates_a_vlan_that_was_removed_by_hand(lab: Lab, client: SbfClient, cluster: ClusterView) -> None:
     vlan = cluster.vlans["brno"]
-    for _ in range(5):  # SBF may correct the switch before the check: then this loop removes the VLAN again
+    for _ in range(5):  # if SBF corrects the switch before the check, the next pass removes the VLAN again
         lab.run("brno-sw1", ["bridge", "vlan", "del", "dev", "p1", "vid", str(vlan)], check=True)
         found = client.verify_cluster("checked")
         if found.failed:

@@ -1,7 +1,7 @@
 """Tests of attacks on the host by root in a container. Unlike root of a real guest, the attacker has all capabilities.
 
 One script runs most of the attacks, once and in one container. Most tests run no attack themselves: they check the
-script's results of one kind of attack.
+results that the script printed for one kind of attack.
 """
 
 from collections.abc import Iterator
@@ -180,7 +180,7 @@ def test_root_inside_cannot_lift_its_limits(results: dict[str, str]) -> None:
 def test_a_fork_bomb_does_not_exhaust_the_hosts_processes(
     lab: Lab, domains: dict[str, str], results: dict[str, str]
 ) -> None:
-    """The attacker has removed the limits of its own control group. The parent group's limits still hold."""
+    """The attacker has removed the limits of its own control group. The limits of the parent group still apply."""
     assert results
     bomb = "i=0; while [ $i -lt 200 ]; do sleep 2 & i=$((i+1)); done"
     lab.run(HOST, ("sh", "-c", JOIN_GROUP + ENTER, domains["attacker"], "/bin/sh"), stdin=bomb)
@@ -190,7 +190,7 @@ def test_a_fork_bomb_does_not_exhaust_the_hosts_processes(
     assert int(events[events.index("max") + 1]) > 0
 
 
-def test_a_guest_uses_only_its_memory(lab: Lab, domains: dict[str, str], results: dict[str, str]) -> None:
+def test_a_guest_cannot_exceed_its_memory_limit(lab: Lab, domains: dict[str, str], results: dict[str, str]) -> None:
     assert results
     run_inside(lab, domains["attacker"], "tail /dev/zero")
     group = f"/sys/fs/cgroup/virtcloud.partition/{domains['attacker']}.partition"
@@ -199,16 +199,16 @@ def test_a_guest_uses_only_its_memory(lab: Lab, domains: dict[str, str], results
     assert int(events[events.index("oom_kill") + 1]) > 0
 
 
-def test_a_guest_uses_only_its_processors(lab: Lab, domains: dict[str, str]) -> None:
+def test_a_guest_cannot_exceed_its_processor_limit(lab: Lab, domains: dict[str, str]) -> None:
     group = f"/sys/fs/cgroup/virtcloud.partition/{domains['attacker']}.partition"
     assert run_checked(lab, HOST, "cat", f"{group}/cpu.max") == "100000 100000\n"
 
 
-def test_a_guest_writes_only_its_disk(results: dict[str, str]) -> None:
+def test_a_guest_cannot_exceed_its_disk_size(results: dict[str, str]) -> None:
     assert select(results, "fill-disk") == {"failed"}
 
 
-def test_a_guests_port_has_its_bandwidth(lab: Lab, domains: dict[str, str]) -> None:
+def test_a_guests_port_has_the_bandwidth_limit_of_the_guest(lab: Lab, domains: dict[str, str]) -> None:
     xml = run_checked(lab, HOST, "virsh", "-c", "lxc:///system", "dumpxml", domains["attacker"])
     port = xml.partition("<target dev='vc")[2].partition("'")[0]
     assert "rate 8Mbit" in run_checked(lab, HOST, "tc", "class", "show", "dev", f"vc{port}")
@@ -236,7 +236,7 @@ def test_an_escaped_guest_is_nobody_on_the_host(lab: Lab, domains: dict[str, str
     assert run_escaped(lab, domains["attacker"], *(word.format(victim=folder, token=token) for word in argv)) != 0
 
 
-def test_a_guest_without_memory_degrades_its_cluster(lab: Lab, domains: dict[str, str]) -> None:
+def test_a_guest_that_runs_out_of_memory_degrades_its_cluster(lab: Lab, domains: dict[str, str]) -> None:
     """The kernel kills all processes of guest ``victim``. The other tests need the victim, so this test is the last."""
     group = f"/sys/fs/cgroup/virtcloud.partition/{domains['victim']}.partition"
     run_checked(lab, HOST, "sh", "-c", f"echo 1 >{group}/memory.oom.group")

@@ -36,7 +36,7 @@ def test_doctor_and_the_lab_choose_the_same_kernel(lab: Lab) -> None:
     assert prerequisites.diagnose().kernel == lab.status()["kernel"]
 
 
-def test_each_finding_is_one_line_in_a_pipe() -> None:
+def test_doctor_prints_one_line_per_finding_into_a_pipe() -> None:
     lines = CliRunner().invoke(main, ["doctor"]).output.splitlines()
     assert len(lines) == 1 + len(prerequisites.diagnose().findings) + 1
 

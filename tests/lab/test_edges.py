@@ -65,7 +65,7 @@ def before(client: SbfClient, new: Snapshot) -> Iterator[Snapshot]:
 
 @pytest.fixture(scope="module")
 def permanent(client: SbfClient, new: Snapshot) -> Iterator[ClusterView]:
-    """A cluster at two sites of the EVPN fabric, until the last test of this module has ended."""
+    """A cluster at two sites of the EVPN fabric. The cluster exists until the last test of this module has ended."""
     yield create(client, PERMANENT, spec("praha", "plzen"))
     remove(client, PERMANENT)
 
@@ -200,7 +200,7 @@ def test_an_unreachable_edge_quarantines_the_vlan_ids(edges: Lab, client: SbfCli
     assert take_snapshot(edges, edges.topology) == before
 
 
-def test_a_restarted_edge_is_reconciled_again(edges: Lab, client: SbfClient, before: Snapshot) -> None:
+def test_an_edge_is_reconciled_after_its_restart(edges: Lab, client: SbfClient, before: Snapshot) -> None:
     """A cluster is deleted while the edge of one site is down.
 
     SBF removes the circuit on the other site's edge immediately. When the edge that was down has restarted, SBF also
@@ -248,8 +248,8 @@ def test_sbf_killed_at_random_moments_reconciles_after_each_restart(
     assert take_snapshot(edges, edges.topology) == before
 
 
-def test_guests_have_the_mtu_that_the_overlay_leaves(edges: Lab, permanent: ClusterView) -> None:
-    """The overlay's links have an MTU of 1500 bytes, and VXLAN takes 50 bytes."""
+def test_guests_have_the_links_mtu_minus_the_vxlan_headers(edges: Lab, permanent: ClusterView) -> None:
+    """The overlay's links have an MTU of 1500 bytes. VXLAN's headers take 50 of these bytes."""
     domain = next(name for name in read_guests(edges, "praha-h1") if permanent.id in name)
     command = ("sh", "-c", ENTER_CONTAINER, domain, "/bin/ip", "link", "show", "eth0")
     assert " mtu 1450 " in edges.run("praha-h1", command, check=True).stdout
@@ -276,7 +276,7 @@ def test_a_restart_of_bgpd_restores_the_connection(edges: Lab, client: SbfClient
     assert not [row for row in client.audit(element="praha-pe1") if row.what == "element_drifted"]
 
 
-def test_a_removed_service_is_restored(edges: Lab, client: SbfClient, permanent: ClusterView) -> None:
+def test_a_removed_vxlan_device_is_restored(edges: Lab, client: SbfClient, permanent: ClusterView) -> None:
     device = f"vni{service_id(permanent)}"
     edges.run("plzen-pe1", ["ip", "link", "del", device], check=True)
     wait_until(lambda: device in read_interfaces(edges, "plzen-pe1"))

@@ -1,4 +1,4 @@
-"""The lab's network recovers from killed processes, disconnected switches and concurrent calls."""
+"""Tests of faults in the lab: killed processes, disconnected switches, concurrent calls and wrong requests."""
 
 import random
 import shutil
@@ -97,7 +97,7 @@ def test_sbf_killed_at_random_moments_recovers_after_each_restart(
             assert take_snapshot(lab, topology) == before, f"round {round_number}, answer lost: {lost}"
 
 
-def test_with_forty_vlan_ids_forty_of_fifty_creates_succeed(
+def test_ten_of_fifty_clusters_are_refused_with_forty_vlan_ids(
     lab: Lab, client: SbfClient, topology: Topology, before: Snapshot
 ) -> None:
     pools = {site.name: client.pool(site.name) for site in topology.sites}
@@ -166,7 +166,7 @@ def test_a_dead_guest_is_restarted(lab: Lab, client: SbfClient, topology: Topolo
     assert take_snapshot(lab, topology) == before
 
 
-def test_an_unreachable_switch_quarantines_the_vlan_id_until_it_confirms(
+def test_a_vlan_id_stays_quarantined_while_a_switch_is_unreachable(
     lab: Lab, client: SbfClient, topology: Topology, before: Snapshot
 ) -> None:
     view = client.put_cluster("q", ClusterRequest(spec=spec()))

@@ -27,7 +27,7 @@ def cluster(mixed: Lab) -> Iterator[Cluster]:
         remove(client.sbf, "reach")
 
 
-def test_the_logs_of_both_kinds_of_guests_are_read(cluster: Cluster) -> None:
+def test_users_can_read_logs_of_containers_and_virtual_machines(cluster: Cluster) -> None:
     for name in ("g1", "g2"):
         log = b""
         for piece in cluster.guests[name].log(follow=True):
@@ -37,7 +37,7 @@ def test_the_logs_of_both_kinds_of_guests_are_read(cluster: Cluster) -> None:
         assert f"{name}: up".encode() in log
 
 
-def test_what_a_user_types_reaches_the_console_of_a_guest(cluster: Cluster) -> None:
+def test_typed_text_reaches_the_consoles_of_both_kinds_of_guests(cluster: Cluster) -> None:
     for name in ("g1", "g2"):
         guest, typed = cluster.guests[name], f"typed at {name}".encode()
         with guest.console() as user, guest.console() as other:
@@ -59,7 +59,7 @@ def test_qemu_runs_as_an_unprivileged_user(cluster: Cluster, mixed: Lab) -> None
     assert int(capabilities[0], 16) == 0
 
 
-def test_a_port_inside_the_network_is_reached(cluster: Cluster, mixed: Lab) -> None:
+def test_a_user_reaches_a_port_of_a_guest_through_sbf(cluster: Cluster, mixed: Lab) -> None:
     with cluster.guests["g1"].connect(23) as stream:
         stream.send(b"hostname\n")
         assert stream.receive() == b"g1\n"

@@ -74,7 +74,7 @@ def make_guest(number: int, host: str) -> Guest:
 def attack(lab: Lab, cluster: ClusterView) -> set[str]:
     (domain,) = (name for name in read_guests(lab, HOST) if cluster.id in name)
     frames = [frame.hex() for frame in FRAMES.values()]
-    # A short snapshot length, so that the capture buffer holds all frames.
+    # The snapshot length is short, so that all frames fit into the capture buffer.
     with capturing(lab, SWITCH, PORT, "-xx -s 512") as capture:
         lab.run(HOST, ("sh", "-c", ENTER_NETWORK, domain, sys.executable, "-c", SEND, *frames), check=True)
     lines = (line.partition(":")[2] for line in capture.text.splitlines() if line.startswith("\t0x"))
@@ -97,7 +97,7 @@ def test_ordinary_frames_of_a_guest_reach_the_switch(received: set[str], lab: La
     assert pings(lab, cluster, 0, "-c", "2", "-W", "3", "10.0.0.2")
 
 
-def test_an_agent_that_was_killed_sets_flushed_filters_again(lab: Lab, cluster: ClusterView) -> None:
+def test_a_restarted_agent_sets_flushed_filters_again(lab: Lab, cluster: ClusterView) -> None:
     """While the filters are flushed, the switch receives all forbidden frames except ``DROPPED_BY_BRIDGES``."""
     agent = lab.service(HOST, "agent")
     agent.kill()
@@ -129,7 +129,9 @@ def test_flushed_filters_are_set_again_without_sbf(lab: Lab, cluster: ClusterVie
         sbf.start()
 
 
-def test_flushed_filters_are_set_again(lab: Lab, client: SbfClient, cluster: ClusterView) -> None:
+def test_a_cluster_works_again_after_its_filters_were_flushed(
+    lab: Lab, client: SbfClient, cluster: ClusterView
+) -> None:
     lab.run(HOST, ["nft", "flush", "ruleset"], check=True)
     deadline = time.monotonic() + LIMIT_S
     port = names.guest_port_name(cluster.id, "n1", cluster.vlans["brno"])
@@ -150,7 +152,7 @@ def test_a_guest_with_any_ip_address_sends_no_forbidden_frame(lab: Lab, client: 
     remove(client, "free")
 
 
-def test_no_filter_remains_after_the_cluster(lab: Lab, client: SbfClient, cluster: ClusterView) -> None:
+def test_no_filter_remains_after_the_end_of_the_cluster(lab: Lab, client: SbfClient, cluster: ClusterView) -> None:
     client.delete_cluster("attacker")
     remove(client, "attacker")
     assert "virtcloud" not in lab.run(HOST, ["nft", "list", "tables"], check=True).stdout

@@ -133,7 +133,7 @@ def test_a_killed_server_is_started_again(lab: Lab, twins: tuple[ClusterView, Cl
     assert read_record(lab, first)["pid"] != killed
 
 
-def test_nothing_of_a_server_remains_after_its_cluster(lab: Lab, client: SbfClient) -> None:
+def test_nothing_of_a_server_remains_after_its_cluster_ends(lab: Lab, client: SbfClient) -> None:
     guest = Guest(name="g1", host=HOSTS[0], image="busybox", memory_mb=32)
     cluster = create(client, "short", ClusterSpec(owner="eva", guests=(guest,), host_services=("dhcp", "metadata")))
     record, metadata = read_record(lab, cluster), read_record(lab, cluster, "metadata")

@@ -133,7 +133,7 @@ def test_an_agent_killed_in_any_phase_continues(lab: Lab, client: SbfClient, hoo
     assert hook.ask("up", head=True, user=USER)["error"] == "gone"
 
 
-def test_a_removal_survives_unreachable_sbf_and_a_killed_agent(lab: Lab, client: SbfClient, hook: Hook) -> None:
+def test_a_removal_continues_after_failures_of_sbf_and_the_agent(lab: Lab, client: SbfClient, hook: Hook) -> None:
     hook.up()
     put(client, hook)
     hook.wait(is_up)

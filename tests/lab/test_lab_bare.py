@@ -77,22 +77,22 @@ def test_the_core_delays_frames_by_distance(bare: Lab) -> None:
     assert 4 <= shortest < 15
 
 
-def test_streams_and_exit_codes_pass_through(bare: Lab) -> None:
+def test_run_passes_stdin_stdout_stderr_and_the_exit_code(bare: Lab) -> None:
     done = bare.run("brno-h1", ["sh", "-c", "cat; echo lost >&2; exit 7"], stdin="found\n")
     assert (done.returncode, done.stdout, done.stderr) == (7, "found\n", "lost\n")
 
 
-def test_a_signal_is_a_negative_exit_code(bare: Lab) -> None:
+def test_a_killed_command_has_a_negative_exit_code(bare: Lab) -> None:
     assert bare.run("brno-h1", ["sh", "-c", "kill -TERM $$"]).returncode == -signal.SIGTERM
 
 
-def test_a_large_input_comes_back_complete(bare: Lab) -> None:
+def test_a_large_input_and_output_of_a_command_are_complete(bare: Lab) -> None:
     text = "0123456789abcdef" * 40_000
     assert bare.run("laptop", ["cat"], stdin=text).stdout == text
 
 
 @pytest.mark.parametrize("arguments", [["'a b'", "$HOME", "*"], ["", "\n", '"']])
-def test_arguments_pass_unchanged(bare: Lab, arguments: list[str]) -> None:
+def test_arguments_reach_the_command_unchanged(bare: Lab, arguments: list[str]) -> None:
     done = bare.run("core", ["printf", "%s\\0", *arguments])
     assert done.stdout.split("\0")[:-1] == arguments
 
@@ -141,7 +141,7 @@ def test_a_dead_service_is_reported_and_can_be_restarted(bare: Lab) -> None:
     assert bare.run("praha-h2", ["virsh", "-c", "lxc:///system", "list"]).returncode == 0
 
 
-def test_a_second_lab_in_the_same_place_is_refused(bare: Lab) -> None:
+def test_a_second_lab_with_the_same_state_folder_is_refused(bare: Lab) -> None:
     with pytest.raises(LabIsUp, match="virtcloud lab down"):
         Lab.up(read_lab_file(), BARE_LAB, state=bare.state)
     assert bare.all_services_run()

@@ -41,7 +41,8 @@ def processes_in(namespaces: set[str]) -> set[int]:
 def wait_until_empty(namespaces: dict[str, int], within_s: float = 60) -> bool:
     """Wait until no process is in the namespaces. Return False after the time limit.
 
-    ``namespaces`` is the result of :func:`own_namespaces`. Before the return, close the open file of each namespace.
+    ``namespaces`` is the result of :func:`own_namespaces`. This function closes the open files of the namespaces before
+    it returns.
     """
     deadline, names = time.monotonic() + within_s, set(namespaces)
     while processes_in(names) and time.monotonic() < deadline:

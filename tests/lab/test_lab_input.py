@@ -111,7 +111,7 @@ def test_commands_without_a_lab_are_refused(tmp_path: Path, argv: list[str]) -> 
     assert (done.exit_code, "virtcloud lab up" in done.stderr) == (2, True)
 
 
-def test_down_without_a_lab_succeeds(tmp_path: Path) -> None:
+def test_lab_down_without_a_lab_succeeds(tmp_path: Path) -> None:
     done = virtcloud(tmp_path / "state", "lab", "down")
     assert (done.exit_code, done.stdout) == (0, "no lab is up, and no remains of a lab were found\n")
 
@@ -132,7 +132,7 @@ def run_without_change(tmp_path: Path, *argv: str) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
-def test_a_machine_without_suitable_kernel_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_a_suitable_kernel_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lab_kernel, "has_feature", lambda feature: feature.name != "802.1ad bridges")
     monkeypatch.setattr(lab_kernel, "find_uml_kernel", lambda: None)
     code, message = run_without_change(tmp_path, "up")

@@ -49,7 +49,7 @@ def member(*hosts: str, first: int) -> ClusterSpec:
 def test_no_frame_is_lost_while_members_join_and_leave(
     lab: Lab, client: SbfClient, network: ClusterView, before: Snapshot
 ) -> None:
-    """Two clusters join the network at once, as its members. One of them leaves while a third cluster joins.
+    """Two clusters join the network at once, as its members. One of the two leaves while a third cluster joins.
 
     A fourth member ends when the network ends.
     """
@@ -73,7 +73,7 @@ def test_no_frame_is_lost_while_members_join_and_leave(
 
 
 def test_no_frame_is_lost_while_sbf_and_agents_fail(lab: Lab, client: SbfClient, network: ClusterView) -> None:
-    """One member's host has a stopped agent. SBF is killed while another member joins, and while that member leaves."""
+    """The agent on one member's host is stopped. SBF is killed while another member joins, and during its removal."""
     sbf, agent = lab.service("station", "sbf"), lab.service("praha-h1", "agent")
     with pinging(lab, network, 0, "10.0.0.2") as pings:
         agent.stop()

@@ -61,7 +61,7 @@ def run_on_gateway(lab: Lab, script: str) -> str:
 
 
 def run_on_exports(lab: Lab, script: str) -> set[str]:
-    """Run a script in each server's exported folder on the gateway. Return the words of all outputs."""
+    """Run a script in each server's exported folder on the gateway. Return the set of words in all outputs."""
     folders = " ".join(f"/proc/{pid}/root/exports/home" for pid in find_servers(lab))
     return set(run_on_gateway(lab, f"for one in {folders}; do cd $one; {script}; done; true").split())
 
@@ -83,7 +83,9 @@ def test_guests_find_the_server_by_its_name(lab: Lab, clusters: Mapping[str, Clu
     assert f"{SERVER} nfs.alice-nfs.internal nfs" in done.stdout.splitlines()
 
 
-def test_identical_clusters_see_their_owners_files_only(lab: Lab, clusters: Mapping[str, ClusterView]) -> None:
+def test_each_of_two_identical_clusters_sees_only_its_owners_files(
+    lab: Lab, clusters: Mapping[str, ClusterView]
+) -> None:
     for key, owner in OWNERS.items():
         assert on_mount(lab, clusters[key], f"echo {owner} >file") == (0, "")
     for key, owner in OWNERS.items():
@@ -114,7 +116,7 @@ def test_no_symbolic_link_leads_to_a_file_of_the_gateway(lab: Lab, clusters: Map
 
 
 @pytest.mark.parametrize("version", ["3", "4.0", "4.1"])
-def test_older_versions_of_nfs_are_refused(lab: Lab, clusters: Mapping[str, ClusterView], version: str) -> None:
+def test_nfs_versions_older_than_4_2_are_refused(lab: Lab, clusters: Mapping[str, ClusterView], version: str) -> None:
     script = MOUNT.replace("vers=4.2", f"vers={version}").replace("nfs4", "nfs" if version == "3" else "nfs4")
     code, output = run_in_guest(lab, clusters["alice-nfs"], f"timeout 20 {script}")
     assert code != 0, output
@@ -126,7 +128,7 @@ def test_guests_reach_no_other_service_of_the_gateway(lab: Lab, clusters: Mappin
     assert code != 0
 
 
-def test_a_killed_server_starts_again_and_files_stay(lab: Lab, clusters: Mapping[str, ClusterView]) -> None:
+def test_a_killed_server_starts_again_with_the_same_files(lab: Lab, clusters: Mapping[str, ClusterView]) -> None:
     assert on_mount(lab, clusters["alice-nfs"], "echo kept >kept") == (0, "")
     former = find_servers(lab)
     run_on_gateway(lab, f"kill -9 {' '.join(former)}")
@@ -134,7 +136,7 @@ def test_a_killed_server_starts_again_and_files_stay(lab: Lab, clusters: Mapping
     assert on_mount(lab, clusters["alice-nfs"], "cat kept") == (0, "kept")
 
 
-def test_servers_are_back_after_a_reboot(lab: Lab, clusters: Mapping[str, ClusterView]) -> None:
+def test_servers_run_again_after_a_reboot(lab: Lab, clusters: Mapping[str, ClusterView]) -> None:
     lab.power_off(GATEWAY)
     lab.power_on(GATEWAY)
     wait_for_servers(lab, ())

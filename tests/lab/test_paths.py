@@ -267,6 +267,7 @@ def test_joining_and_leaving_members_keep_the_path(paths: Lab, client: SbfClient
 
 
 def is_settled(view: ClusterView) -> bool:
+    """Return whether the cluster is active, and every placement is confirmed or removed."""
     return view.state is ClusterState.ACTIVE and all(
         one.progress in {"confirmed", "removed"} for one in view.placements
     )

@@ -211,7 +211,7 @@ def test_a_user_logs_in_to_a_qemu_guest(booted: BootedMachine) -> None:
     assert kernel.endswith("cloud-amd64"), "expected the kernel of the QEMU guest"
 
 
-def test_a_qemu_guest_has_addresses_of_dhcp_and_seed(booted: BootedMachine) -> None:
+def test_a_qemu_guest_gets_addresses_from_dhcp_and_its_seed(booted: BootedMachine) -> None:
     """DHCP assigns the first address, which has a lifetime (``dynamic``). The seed contains the second address."""
     lines = booted.outputs["addresses"].splitlines()
     assert [(line.split()[3], "dynamic" in line) for line in lines] == [("10.0.0.1/24", True), ("10.1.0.1/24", False)]
@@ -236,7 +236,7 @@ def test_a_qemu_guest_and_a_container_ping_each_other(mixed: Lab, booted: Booted
     assert "bytes from 10.0.0.1" in run_in_container(mixed, "/bin/ping", "-c", "1", "-W", "5", "10.0.0.1")
 
 
-def test_the_console_of_a_machine_has_its_name(mixed: Lab, booted: BootedMachine) -> None:
+def test_a_machines_console_log_contains_the_machines_name(mixed: Lab, booted: BootedMachine) -> None:
     console = f"/run/virtcloud/agent/guests/{booted.domain}/console.log"
     assert "machine: up" in run_checked(mixed, "brno-h1", "cat", console)
     assert run_in_container(mixed, "hostname") == "container\n"
@@ -252,9 +252,9 @@ def clone(mixed: Lab, client: SbfClient, booted: BootedMachine) -> Iterator[str]
     client.remove_image("cloned")
 
 
-def test_a_clone_of_a_machine_has_its_files_without_keys(client: SbfClient, clone: str, tmp_path: Path) -> None:
+def test_a_cloned_image_contains_files_but_no_private_keys(client: SbfClient, clone: str, tmp_path: Path) -> None:
     secrets = {line.encode() for line in clone.splitlines() if len(line) == FULL_LINE}
-    secrets = {secret for secret in secrets if not secret.startswith(b"b3BlbnNz")}  # the same in all keys
+    secrets = {secret for secret in secrets if not secret.startswith(b"b3BlbnNz")}  # this line is the same in all keys
     with client.download_image("cloned") as file:
         (tmp_path / "disk").write_bytes(b"".join(file.chunks))
     convert = ("qemu-img", "convert", "-O", "raw", str(tmp_path / "disk"), str(tmp_path / "raw"))
@@ -306,9 +306,9 @@ WRITE = "echo written by a guest | dd of=/dev/vda conv=fsync"
 
 
 def run_in_qemu_guest(lab: Lab, commands: str) -> str:
-    """Run commands in the QEMU guest's shell as soon as the guest answers. Return their output.
+    """Run commands in the QEMU guest's shell. Return their output.
 
-    The guest answers pings before its shell listens.
+    First, wait until the guest answers pings. Then connect repeatedly, because the shell starts later.
     """
     shell = f"until /bin/nc -w {BOOT_S} 10.0.0.1 23; do /bin/sleep 1; done"
     up = f"until /bin/ping -c 1 -W 1 10.0.0.1 >/dev/null; do :; done; {shell}"

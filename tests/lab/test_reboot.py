@@ -59,8 +59,8 @@ class Outage:
     """The host before and after the power failure. ``kept`` and ``ended`` are the clusters of the two jobs.
 
     ``ended_meanwhile`` is the state of the cluster ``ended`` while the host had no power. ``degraded`` is the cluster
-    ``kept`` before the host had set it up again. ``agent_log`` contains the lines that the agent logged after the power
-    failure.
+    ``kept`` before the host had restored this cluster. ``agent_log`` contains the lines that the agent logged after the
+    power failure.
     """
 
     before: HostState
@@ -76,7 +76,7 @@ class Outage:
 
 @pytest.fixture(scope="module")
 def outage(lab: Lab, client: SbfClient) -> Iterator[Outage]:
-    """The only power failure of this module. A user stops a guest before the failure. A job ends during the failure."""
+    """Cut the host's power once for all tests. Before the cut, a user stops a guest. During the cut, a job ends."""
     kept, leaving = (open_job(lab, client, key, guests) for key, guests in ((KEPT, GUESTS), (ENDED, GUESTS[:1])))
     client.set_guest_power(KEPT, "stopped", GuestPower.OFF)
     stopped = client.guest(KEPT, "stopped")
@@ -148,7 +148,7 @@ def of_cluster(names: Iterable[str], *words: str) -> list[str]:
     return sorted(name for name in names if any(word in name for word in words))
 
 
-def test_the_network_of_the_cluster_is_back(outage: Outage) -> None:
+def test_the_network_of_the_remaining_cluster_is_restored(outage: Outage) -> None:
     vlan = str(next(iter(outage.ended.vlans.values())))
     gone = of_cluster(outage.before.interfaces, vlan)
     assert len(gone) == 4, "a bridge, a tagged interface, a guest's port and a job's port"
@@ -161,13 +161,13 @@ def test_the_guests_run_again_except_the_stopped_guest(outage: Outage) -> None:
     assert [name.rpartition("-")[2] for name in outage.after.guests] == ["disk", "plain"]
 
 
-def test_the_filters_are_back_for_the_remaining_guests(outage: Outage) -> None:
+def test_the_filters_of_the_remaining_guests_are_restored(outage: Outage) -> None:
     assert outage.after.rules == outage.before.rules
     assert len(outage.after.filtered_ports) == 3
     assert outage.after.filtered_ports < outage.before.filtered_ports
 
 
-def test_what_a_guest_wrote_and_synced_is_still_there(outage: Outage) -> None:
+def test_files_that_guests_synced_survive_the_power_failure(outage: Outage) -> None:
     assert outage.after.files == {"plain": f"{TEXT}\n", "disk": f"{TEXT}\n"}
 
 
@@ -179,13 +179,13 @@ def test_the_job_reaches_its_guests_without_a_hook(outage: Outage) -> None:
     assert list(outage.after.job_files) == of_cluster(outage.before.job_files, KEPT)
 
 
-def test_a_cluster_that_ended_meanwhile_is_never_started(outage: Outage) -> None:
+def test_a_cluster_deleted_during_the_outage_is_never_started(outage: Outage) -> None:
     assert outage.ended_meanwhile is ClusterState.DRAINING
     assert f"guest_files_removed domain=vc-{outage.ended.id}-plain" in outage.agent_log
     assert f"cluster={ENDED} step=" not in outage.agent_log
 
 
-def test_sbf_shows_the_cluster_as_degraded_until_it_is_back(outage: Outage) -> None:
+def test_the_cluster_is_degraded_until_the_host_has_restored_it(outage: Outage) -> None:
     (lost,) = (placement for placement in outage.degraded.placements if placement.element == HOST)
     assert lost.progress is PlacementProgress.ADDING
 
@@ -199,7 +199,7 @@ def test_a_command_on_a_host_without_power_names_the_remedy(outage: Outage) -> N
     assert outage.refusal == f"{HOST} is powered off; power it on with: virtcloud lab power {HOST} on"
 
 
-def test_guests_continue_without_a_restart_while_libvirtd_dies(lab: Lab, client: SbfClient, outage: Outage) -> None:
+def test_a_restart_of_libvirtd_does_not_restart_guests(lab: Lab, client: SbfClient, outage: Outage) -> None:
     start = read_start_time(lab, outage.kept)
     libvirtd = lab.service(HOST, "libvirtd")
     libvirtd.kill()

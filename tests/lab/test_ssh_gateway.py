@@ -75,7 +75,7 @@ def test_ssh_reaches_the_right_one_of_identical_clusters(lab: Lab, logins: dict[
     assert found == {"ssh-a": "ssh-a", "ssh-b": "ssh-b"}
 
 
-def test_a_certificate_of_one_cluster_does_not_open_the_other(lab: Lab, logins: dict[str, Path]) -> None:
+def test_a_certificate_of_one_cluster_does_not_admit_to_another(lab: Lab, logins: dict[str, Path]) -> None:
     mixed = logins["ssh-a"].with_name("mixed")
     script = 'cp -r "$0" "$2" && cp "$1/key" "$1/key-cert.pub" "$2" && sed -i "s#$0#$2#g" "$2/config"'
     lab.run(LAPTOP, ("sh", "-c", script, str(logins["ssh-a"]), str(logins["ssh-b"]), str(mixed)), check=True)
@@ -90,7 +90,7 @@ def test_files_are_copied_with_scp(lab: Lab, logins: dict[str, Path]) -> None:
     assert ssh(lab, login, "g1", "cat copied").stdout == (login / "config").read_text()
 
 
-def test_the_gateway_itself_offers_nothing(lab: Lab, logins: dict[str, Path]) -> None:
+def test_the_gateway_runs_no_command_for_an_ssh_user(lab: Lab, logins: dict[str, Path]) -> None:
     login = logins["ssh-a"]
     done = lab.run(LAPTOP, ("ssh", "-F", f"{login}/config", f"{GATEWAY}.gateway", "id"))
     assert (done.returncode, done.stdout) == (1, "")
@@ -109,7 +109,7 @@ def test_a_revoked_certificate_ends_the_open_connection(lab: Lab, client: SbfCli
     assert "the certificate was revoked: request a new one" in ssh(lab, login, "g1", "true").stderr
 
 
-def test_a_connection_survives_the_agent_and_ends_with_the_cluster(
+def test_a_connection_survives_agent_restarts_but_not_the_clusters_end(
     lab: Lab, client: SbfClient, logins: dict[str, Path]
 ) -> None:
     login = logins["ssh-b"]

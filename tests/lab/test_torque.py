@@ -48,7 +48,9 @@ def has_ended(client: SbfClient, wanted: TorqueJob) -> bool:
     return ended(until(client, wanted.key, ended))
 
 
-def test_a_cluster_lives_from_prologue_to_epilogue(torque: TorqueMoms, lab: Lab, client: SbfClient) -> None:
+def test_the_prologue_creates_a_cluster_and_the_epilogue_ends_it(
+    torque: TorqueMoms, lab: Lab, client: SbfClient
+) -> None:
     own_job, before = job(1, "brno-h1", "praha-h1"), take_snapshot(lab, lab.topology)
     started = torque.start(own_job)
     assert (started.returncode, started.stderr) == (0, "")
@@ -64,7 +66,7 @@ def test_a_cluster_lives_from_prologue_to_epilogue(torque: TorqueMoms, lab: Lab,
     assert take_snapshot(lab, lab.topology).describe_changes(before) == ""
 
 
-def test_the_next_run_removes_what_a_killed_prologue_left(torque: TorqueMoms, client: SbfClient) -> None:
+def test_the_next_run_removes_the_remains_of_a_killed_prologue(torque: TorqueMoms, client: SbfClient) -> None:
     """Torque kills a prologue at its time limit, may omit the epilogue, and runs the job again on other hosts."""
     first = job(2, "brno-h1", "brno-h2")
     torque.sisters(first)
@@ -96,7 +98,7 @@ def test_a_job_that_is_deleted_during_set_up_never_runs(torque: TorqueMoms, lab:
     assert has_ended(client, own_job)
 
 
-def test_an_epilogue_ends_the_wait_of_a_deleted_job(torque: TorqueMoms, lab: Lab, client: SbfClient) -> None:
+def test_the_epilogue_of_a_deleted_job_ends_the_prologues_wait(torque: TorqueMoms, lab: Lab, client: SbfClient) -> None:
     own_job = job(4, "brno-h1", "brno-h2")
     lab.service("brno-h2", "libvirtd").stop()
     try:
@@ -110,7 +112,7 @@ def test_an_epilogue_ends_the_wait_of_a_deleted_job(torque: TorqueMoms, lab: Lab
     assert has_ended(client, own_job)
 
 
-def test_a_late_host_is_named_and_the_job_requeued(torque: TorqueMoms, lab: Lab, client: SbfClient) -> None:
+def test_a_host_without_agent_is_named_and_the_job_requeued(torque: TorqueMoms, lab: Lab, client: SbfClient) -> None:
     own_job = job(5, "brno-h1", "brno-h2")
     torque.sisters(own_job)
     torque.set_patience("brno-h1", 4)
@@ -127,7 +129,7 @@ def test_a_late_host_is_named_and_the_job_requeued(torque: TorqueMoms, lab: Lab,
     assert has_ended(client, own_job)
 
 
-def test_a_job_joins_a_running_network_with_the_old_resource(torque: TorqueMoms, lab: Lab, client: SbfClient) -> None:
+def test_a_job_with_the_old_resource_net_joins_a_network(torque: TorqueMoms, lab: Lab, client: SbfClient) -> None:
     root = job(6, "brno-h1", request=f"{REQUEST}:name=lab")
     other = job(7, "brno-h2", request="net=lab")
     assert torque.start(root).returncode == 0
@@ -143,7 +145,7 @@ def test_a_job_joins_a_running_network_with_the_old_resource(torque: TorqueMoms,
     assert has_ended(client, root)
 
 
-def test_an_old_scheduler_creates_a_network_for_a_job(lab: Lab, client: SbfClient) -> None:
+def test_commands_of_an_old_scheduler_create_and_remove_a_network(lab: Lab, client: SbfClient) -> None:
     before = take_snapshot(lab, lab.topology)
 
     def sbf(*words: str) -> tuple[int, str]:

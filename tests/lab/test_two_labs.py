@@ -1,4 +1,4 @@
-"""Test of two labs on one kernel. Both run inside a third lab, whose kernel has all required features."""
+"""Test of two labs on one kernel. Both labs run inside a third lab, whose kernel has all required features."""
 
 import json
 import sys

@@ -107,7 +107,7 @@ def test_frames_of_a_device_have_the_tag_of_its_cluster(
     assert tags == {f"8100{clusters['attacked'].vlans[Name('brno')]:04x}"}
 
 
-def test_a_flood_of_addresses_fills_no_table(lab: Lab, device: LaptopVpn) -> None:
+def test_a_mac_flood_does_not_fill_the_switchs_table(lab: Lab, device: LaptopVpn) -> None:
     flood = [bytes.fromhex(f"{SERVER_MAC}02ff0000{number:04x}88b5".replace(":", "")) for number in range(FLOOD)]
     send(device, *flood)
     learned = lab.run(SWITCH, ["bridge", "fdb", "show", "br", "br0"], check=True).stdout.count("02:ff:00:00:")

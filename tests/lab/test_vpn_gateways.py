@@ -95,7 +95,7 @@ def test_a_profile_names_both_gateways(profile: str) -> None:
     ]
 
 
-def test_a_copied_profile_at_the_other_gateway_ends_the_original(mixed: Lab, profile: str) -> None:
+def test_a_copied_profile_at_the_other_gateway_disconnects_the_original(mixed: Lab, profile: str) -> None:
     original, copy = (LaptopVpn(mixed, name, namespace=True) for name in ("original", "copy"))
     original.connect(only(profile, FIRST))
     assert original.logs(CONNECTED), original.log

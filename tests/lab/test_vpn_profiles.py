@@ -27,7 +27,10 @@ ENDED = "process exiting|Exiting due to"
 
 
 def try_profiles(lab: Lab, profiles: dict[str, str]) -> dict[str, bool]:
-    """Try profiles at the same time, each once at each server. Return which clients joined the network."""
+    """Try profiles at the same time. Each client tries each server of its profile once.
+
+    Return whether each client joined the network, by the name of the client's profile.
+    """
     devices = {name: LaptopVpn(lab, name, namespace=True) for name in profiles}
     for name, device in devices.items():
         device.connect(profiles[name], *IMPATIENT)
@@ -98,7 +101,7 @@ def joined(lab: Lab, client: SbfClient, genuine: str) -> Iterator[dict[str, bool
     """Try the profiles of the following tests. Map each profile's name to whether its client joined the network.
 
     The certificate of ``expired`` ends with the first lease of cluster ``brief``. The fixture extends the lease, so the
-    grant of this profile stays valid.
+    grant of profile ``expired`` stays valid.
     """
     create(client, "brief", spec := ClusterSpec(owner="alice", hosts=("brno-h1",), vpn=True, lease_s=15))
     profiles = {
@@ -125,7 +128,7 @@ def test_an_invalid_profile_is_refused(joined: dict[str, bool], name: str) -> No
     assert not joined[name]
 
 
-def test_the_second_use_of_a_profile_ends_the_first(lab: Lab, genuine: str) -> None:
+def test_the_second_use_of_a_profile_disconnects_the_first_device(lab: Lab, genuine: str) -> None:
     first, second = (LaptopVpn(lab, name, namespace=True) for name in ("original", "copy"))
     first.connect(genuine)
     assert first.logs(CONNECTED), first.log

@@ -108,7 +108,7 @@ def request_leases() -> Iterator[Packet]:
         yield Ether(src=OWN_MAC, dst=BROADCAST) / datagram / BOOTP(chaddr=mac, xid=number) / DHCP(options=options)
 
 
-def test_a_devices_requests_take_no_lease(lab: Lab, device: LaptopVpn, clusters: dict[str, ClusterView]) -> None:
+def test_dhcp_requests_of_a_device_take_no_lease(lab: Lab, device: LaptopVpn, clusters: dict[str, ClusterView]) -> None:
     with capturing(lab, LAPTOP, device.interface, "udp src port 67", namespace=device.name) as capture:
         send(device, *request_leases())
     assert capture.text.strip() == ""

@@ -1,6 +1,6 @@
 """Runs each command of the tutorial ``docs/tutorial/join-from-your-laptop.md`` and compares its output with the page.
 
-The lab runs already, so the commands that start and stop it are omitted.
+The lab runs already, so the commands that start and stop the lab are omitted.
 """
 
 import os

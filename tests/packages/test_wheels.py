@@ -42,7 +42,7 @@ def run(*command: str | Path) -> str:
     return done.stdout
 
 
-def test_sbf_of_an_empty_environment_answers(wheels: Path, tmp_path: Path) -> None:
+def test_sbf_installed_into_an_empty_environment_answers(wheels: Path, tmp_path: Path) -> None:
     programs = install(wheels, tmp_path / "env", "virtcloud[sbf]")
     assert run(programs / "virtcloud", "--version").split()[-1] == __version__
     assert run(programs / "sbf", "--version").split()[-1] == __version__
@@ -83,7 +83,7 @@ def test_an_agents_environment_has_no_library_of_sbf(wheels: Path, tmp_path: Pat
     assert (checked.returncode, checked.stderr) == (1, "")
 
 
-def test_the_commands_of_the_page_upgrade_an_installation(wheels: Path, tmp_path: Path) -> None:
+def test_the_pip_commands_of_the_upgrade_page_work(wheels: Path, tmp_path: Path) -> None:
     """The folder with the wheels of the former version still exists."""
     programs = install(wheels, tmp_path / "env", "virtcloud")
     (tmp_path / "wheels").symlink_to(wheels)

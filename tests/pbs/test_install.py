@@ -57,7 +57,7 @@ def test_install_shows_and_repairs_differences_of_its_own_hooks_only(batch: LabP
     assert _print_others(batch) == others
 
 
-def test_a_lab_gets_one_openpbs(batch: LabPbs) -> None:
+def test_a_second_openpbs_in_a_lab_is_refused(batch: LabPbs) -> None:
     with pytest.raises(LabImpossible, match="OpenPBS already runs in this lab"):
         batch.start(HOSTS)
 
@@ -72,7 +72,9 @@ def test_a_pbs_without_hosts_is_refused(batch: LabPbs) -> None:
         batch.start([])
 
 
-def test_a_free_host_does_not_replace_the_expected_host(batch: LabPbs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_for_an_offline_host_fails_while_others_are_free(
+    batch: LabPbs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(openpbs, "START_S", 1.0)
     batch.root("pbsnodes", "-o", HOSTS[0])
     try:

@@ -47,7 +47,7 @@ def test_only_clusters_of_missing_jobs_are_ended(stage: ScenarioStage, batch: La
     stage.await_released(f"999998.{server}")
 
 
-def test_a_forced_deletion_during_an_outage_leaves_nothing(stage: ScenarioStage, batch: LabPbs) -> None:
+def test_a_job_deleted_by_force_during_an_outage_leaves_nothing(stage: ScenarioStage, batch: LabPbs) -> None:
     job = stage.submit(script=FOREVER)
     stage.await_active(job)
     (host,) = stage.await_running(job).hosts
@@ -69,8 +69,8 @@ def test_a_forced_deletion_during_an_outage_leaves_nothing(stage: ScenarioStage,
     stage.await_released(job)
 
 
-def test_a_run_lost_in_begin_loses_its_cluster(stage: ScenarioStage, batch: LabPbs) -> None:
-    """The server does not call the jobobit hook for the lost run.
+def test_the_cluster_of_a_run_lost_in_execjob_begin_ends(stage: ScenarioStage, batch: LabPbs) -> None:
+    """A MoM dies in ``execjob_begin``. The server does not call the jobobit hook for the lost run.
 
     The server does not start the job again, because too few nodes are free.
     """

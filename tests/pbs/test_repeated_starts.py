@@ -56,7 +56,7 @@ def other_keys(batch: LabPbs) -> Iterator[None]:
         shell(batch, f"rm {file}")
 
 
-def test_changed_keys_do_not_prevent_a_repeated_start(stage: ScenarioStage, site_hook: LabPbs) -> None:
+def test_changed_ssh_keys_do_not_prevent_a_repeated_start(stage: ScenarioStage, site_hook: LabPbs) -> None:
     """Another hook rejects the first start, so PBS repeats the start with the same run number."""
     shell(site_hook, f"touch {REJECT}")
     job = stage.submit()
@@ -90,7 +90,7 @@ def test_a_rerun_survives_the_death_of_the_server(stage: ScenarioStage, site_hoo
     stage.await_released(job)
 
 
-def test_each_start_around_a_moms_death_has_a_network(stage: ScenarioStage, world: RealWorld) -> None:
+def test_every_started_script_has_a_network_when_a_mom_dies(stage: ScenarioStage, world: RealWorld) -> None:
     """A dead MoM's child process may still start the script. PBS runs the job again, with the next run number."""
     host = world.hosts[0]
     script = f"until {IN_LAUNCH}; do sleep 0.02; done; kill -9 $(cat {scripts.HOME}/mom_priv/mom.lock)"
@@ -98,7 +98,7 @@ def test_each_start_around_a_moms_death_has_a_network(stage: ScenarioStage, worl
         death = pool.submit(world.lab.run, host, ["sh", "-c", script], timeout_s=world.patience, check=True)
         job = stage.submit(hosts=2)
         death.result()
-    # If the MoM started again before the server discards the run, the job would stay in the state R (decision 30).
+    # If the MoM started again before the server had discarded the run, the job would stay in the state R (decision 30).
     stage.await_job(job, lambda status: status.state is not BatchJobState.RUNNING or status.run_version > 1, "requeue")
     world.start_mom(host)
     ended = stage.await_end(job)

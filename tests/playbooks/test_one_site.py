@@ -152,7 +152,7 @@ def test_a_second_run_changes_nothing(installed: Site) -> None:
     assert set(count_changes(installed.play("site.yml")).values()) == {0}
 
 
-def test_secrets_have_one_reader(installed: Site) -> None:
+def test_only_one_account_can_read_each_secret(installed: Site) -> None:
     modes = "stat -c '%n %a %U' /etc/virtcloud/*"
     sbf = {row.split()[0].rpartition("/")[2]: row.split()[1:] for row in installed.read("sbf1", modes).splitlines()}
     assert [sbf[name] for name in ("authority.key", "sbf.key", "site-brno.password")] == [
@@ -185,7 +185,7 @@ def test_a_changed_setting_restarts_only_its_agent(change: Change) -> None:
     assert {machine for machine in before if before[machine] != after[machine]} == {"brno-h1"}
 
 
-def test_an_ending_certificate_is_renewed(change: Change) -> None:
+def test_a_certificate_that_expires_soon_is_renewed(change: Change) -> None:
     assert count_changes(change.play)["sbf1"] == 2
     change.site.read("sbf1", "openssl x509 -in /etc/virtcloud/sbf.crt -noout -checkend 31536000")
     presented = "openssl s_client -connect sbf1:8800 </dev/null 2>/dev/null | openssl x509 -noout -checkend 31536000"
@@ -207,7 +207,7 @@ def test_an_upgrade_keeps_the_tokens_and_runs_the_new_version(installed: Site) -
     assert installed.read("brno-h1", SHOW_CREDENTIAL) == token
 
 
-def test_an_unknown_element_is_explained(installed: Site) -> None:
+def test_the_error_names_an_element_outside_the_topology(installed: Site) -> None:
     right = copy.deepcopy(installed.inventory["guest_hosts"])
     installed.inventory["guest_hosts"]["hosts"]["brno-h1"].update(agent_accepted_faults=[], agent_element="brno-h9")
     play = installed.play("site.yml", "--limit", "localhost,brno-h1")

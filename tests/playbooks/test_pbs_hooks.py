@@ -22,7 +22,8 @@ pytestmark = [
     pytest.mark.skipif(
         not (OPENPBS / "bin/qmgr").exists(), reason="NO OPENPBS in /opt/pbs: see docs/how-to/get-openpbs.md"
     ),
-    # OpenPBS's server starts the Python of the Debian on which it was built. Another Debian lacks this Python.
+    # OpenPBS's server needs the Python version of the Debian release on which OpenPBS was built. Other releases lack
+    # this version.
     pytest.mark.skipif(
         platform.freedesktop_os_release().get("VERSION_CODENAME") != SUITE,
         reason=f"NO OPENPBS for {SUITE}: /opt/pbs was built on this machine's Debian",

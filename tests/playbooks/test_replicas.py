@@ -145,7 +145,7 @@ def test_an_upgrade_survives_a_killed_balancer(disturbed_upgrade: DisturbedUpgra
     assert [row for row in recap if row.startswith("sbf1") and "failed=0" in row]
 
 
-def test_a_killed_database_stops_an_upgrade_with_its_reason(disturbed_upgrade: DisturbedUpgrade) -> None:
+def test_an_upgrade_stopped_by_a_killed_database_names_the_database(disturbed_upgrade: DisturbedUpgrade) -> None:
     assert disturbed_upgrade.first.returncode != 0
     output = " ".join(disturbed_upgrade.first.stdout.split())
     assert "SBF on sbf2 is not ready 60 s after its start." in output

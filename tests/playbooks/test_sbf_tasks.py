@@ -1,8 +1,10 @@
 """Tests of the tasks that check the database, load the topology and the pools, and create tokens.
 
-The tasks complete what an interrupted run of a playbook left, and load no topology beside the clusters of a former SBF.
-Ansible runs the tasks of a role on the machine that runs the tests, with other paths. It changes only an SBF of the
-test, and files in the folder of the test.
+After an interrupted run of a playbook, the tasks do the missing steps. If agents or databases show that a former SBF
+was installed, the tasks load no topology, because the new SBF would not know the clusters of the former SBF.
+
+Ansible runs the tasks of a role on the machine that runs the tests, with other paths. Ansible changes only the test's
+SBF and files in the test's folder.
 """
 
 import json
@@ -74,7 +76,7 @@ def run_tasks(
 ) -> subprocess.CompletedProcess[str]:
     """Run a file of tasks, named relative to the folder of roles.
 
-    Files of settings are in ``folder``, and data in ``folder``/data.
+    The tasks find settings files in ``folder``, and data files in its subfolder ``data``.
     """
     text = (ROLES / name).read_text()
     paths = {"/opt/virtcloud/bin/virtcloud": CLI, "/run/virtcloud": str(folder), "/etc/virtcloud": str(folder)}
@@ -99,7 +101,7 @@ def read_pools(folder: Path, sites: Sequence[str] = ("brno", "praha")) -> list[s
     return [json.loads(call(folder, "pool", "show", site, "--json"))["pool"] for site in sites]
 
 
-def test_pools_are_set_after_a_run_that_set_only_the_topology(folder: Path) -> None:
+def test_a_run_sets_the_pools_that_an_earlier_run_omitted(folder: Path) -> None:
     call(folder, "topology", "set", "--yes", str(folder / "source.yaml"))
     call(folder, "pool", "set", "--yes", "praha", "300-310")
     done = load(folder, {"brno": "100-199", "praha": "200-299", "plzen": "100-199"})
@@ -116,7 +118,7 @@ def test_a_refused_pool_is_set_by_the_next_run(folder: Path) -> None:
     assert "changed=0" in load(folder, {"brno": "100-199", "praha": "200-299"}).stdout
 
 
-def test_no_topology_is_loaded_into_an_sbf_that_does_not_answer(tmp_path: Path) -> None:
+def test_no_topology_is_loaded_while_sbf_does_not_answer(tmp_path: Path) -> None:
     (tmp_path / "source.yaml").write_text(yaml.safe_dump(TOPOLOGY))
     done = load(tmp_path, {})
     assert done.returncode != 0
@@ -130,8 +132,8 @@ def refuse(folder: Path, **options: Any) -> str:
     return " ".join(done.stdout.split())
 
 
-def test_no_topology_is_loaded_beside_agents_of_a_former_sbf(folder: Path) -> None:
-    """SBF would not know the clusters of the former SBF. One agent has already got a token of this SBF."""
+def test_no_topology_is_loaded_if_agents_belong_to_another_sbf(folder: Path) -> None:
+    """SBF would not know the clusters of the former SBF. Only one of the two agents has a token of this SBF."""
     call(folder, "token", "create", "brno-h2", "--role", "agent")
     (folder / "agent.token").touch()
     output = refuse(folder, agents=["brno-h1", "brno-h2.example.org"])
@@ -142,13 +144,13 @@ def test_no_topology_is_loaded_beside_agents_of_a_former_sbf(folder: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["sbf.db.converted", "sbf.db"], ids=["moved away", "SQLite before PostgreSQL"])
-def test_no_topology_is_loaded_beside_another_database(folder: Path, name: str) -> None:
+def test_no_topology_is_loaded_if_a_former_database_exists(folder: Path, name: str) -> None:
     (folder / "data").mkdir()
     (folder / "data" / name).touch()
     assert f"this is not the first installation: {folder}/data/{name} exists." in refuse(folder)
 
 
-def test_locks_of_sbf_are_no_former_database(folder: Path) -> None:
+def test_lock_files_do_not_count_as_a_former_database(folder: Path) -> None:
     (folder / "data").mkdir()
     for name in ("sbf.db.lock", "sbf.db.retention.lock"):
         (folder / "data" / name).touch()
@@ -157,8 +159,8 @@ def test_locks_of_sbf_are_no_former_database(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("unreachable", [True, False], ids=["unreachable", "without Python"])
-def test_a_first_installation_needs_no_agent(folder: Path, unreachable: bool) -> None:
-    (ssh := folder / "ssh").write_text("#!/bin/sh\nexit 255\n")  # ssh could not connect
+def test_a_first_installation_does_not_need_the_agents_machines(folder: Path, unreachable: bool) -> None:
+    (ssh := folder / "ssh").write_text("#!/bin/sh\nexit 255\n")  # ssh's exit code if it cannot connect
     ssh.chmod(0o755)
     no_ssh = {"ansible_connection": "ssh", "ansible_ssh_executable": str(ssh)}
     fault = no_ssh if unreachable else {"ansible_python_interpreter": "/nowhere/python3"}
@@ -167,8 +169,8 @@ def test_a_first_installation_needs_no_agent(folder: Path, unreachable: bool) ->
     assert read_pools(folder) == ["100-199", ""]
 
 
-def test_a_topology_is_loaded_for_agents_of_this_sbf(folder: Path) -> None:
-    """A run without ``sbf_topology`` created the tokens. The machine has another name than its element."""
+def test_a_topology_is_loaded_if_agents_belong_to_this_sbf(folder: Path) -> None:
+    """A run without ``sbf_topology`` created the tokens. The machine and its element have different names."""
     call(folder, "token", "create", "brno-h1", "--role", "agent")
     (folder / "agent.token").touch()
     done = load(folder, {"brno": "100-199"}, agents=["node7"], agent={**LOCAL, "agent_element": "brno-h1"})
@@ -183,7 +185,7 @@ def test_an_administrator_can_declare_a_first_installation(folder: Path) -> None
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["declared", "another run"])
-def test_a_first_installation_replaces_the_token_of_a_former_sbf(folder: Path, first: bool) -> None:
+def test_only_a_first_installation_replaces_a_former_sbfs_token(folder: Path, first: bool) -> None:
     (file := folder / "agent.token").write_text("vc_former_secret\n")
     owner = pwd.getpwuid(os.getuid()).pw_name
     token = {"name": "brno-h1", "role": "agent", "file": str(file), "owner": owner}

@@ -50,7 +50,10 @@ def run_plays(inventory: Mapping[str, object], plays: list[dict[str, object]], f
 
 
 def write_agent(settings: str, folder: Path) -> dict[str, object]:
-    """Write and return the settings of the agent on OpenPBS's machine. ``settings`` is ``agent_settings``."""
+    """Write and return the settings of the agent on OpenPBS's machine.
+
+    ``settings`` is the value of the inventory's variable ``agent_settings``.
+    """
     agent = {**read_defaults("agent"), "agent_settings": settings, "agent_sbf": "https://sbf.example.org:8800"}
     inventory = {
         "agent": {"hosts": {"pbs1": {}}, "vars": {**LOCAL, **agent}},
@@ -66,7 +69,7 @@ def read_defaults(role: str) -> dict[str, object]:
 
 
 def write_subjects(folder: Path) -> Path:
-    """Write a template with the names that the role ``sbf`` requests for its certificate."""
+    """Write a template with the names that the role ``sbf`` requests for SBF's certificate."""
     tasks = yaml.safe_load((ROLES / "sbf/tasks/main.yml").read_text())
     (variables,) = [task["vars"] for task in tasks if task["name"] == "Provide the certificate"]
     template = folder / "subjects.j2"
@@ -92,7 +95,7 @@ def test_prometheus_calls_sbf_by_a_name_of_its_certificate(tmp_path: Path) -> No
     assert (tmp_path / "sbf1.subjects").read_text().split() == ["sbf.example.org", "sbf1"]
 
 
-def test_prometheus_verifies_the_names_of_own_certificates(tmp_path: Path) -> None:
+def test_prometheus_expects_the_names_of_the_sites_own_certificates(tmp_path: Path) -> None:
     write_files({"sbf1": ["one.example.org"], "sbf2": ["two.example.org"]}, "own.crt", tmp_path)
     label = {"job": "virtcloud"}  # the alert rules expect this label
     expected: list[dict[str, object]] = [
@@ -116,7 +119,7 @@ def test_prometheus_verifies_the_names_of_own_certificates(tmp_path: Path) -> No
     ],
     ids=["authority of virtcloud", "own names", "inventory names", "common name"],
 )
-def test_agents_call_a_replica_by_a_name_of_its_own(
+def test_agents_call_a_replica_by_a_name_unique_to_it(
     certificate: str, names: dict[str, list[str]], address: str, tmp_path: Path
 ) -> None:
     write_files(names, certificate, tmp_path)
@@ -160,7 +163,10 @@ def test_the_inventory_may_contain_settings_of_the_scheduler(
     ids=["another machine", "this machine"],
 )
 def test_sbf_trusts_the_source_addresses_of_its_balancers(lines: list[str], proxies: list[str], tmp_path: Path) -> None:
-    """Connections with 127.0.1.1, a machine's own address in Debian's /etc/hosts, come from 127.0.0.1."""
+    """Debian's /etc/hosts can contain 127.0.1.1 as the address of a balancer on SBF's own machine.
+
+    The kernel opens connections to 127.0.1.1 from 127.0.0.1.
+    """
     write_files(ONE, "", tmp_path, lines)
     assert tomllib.loads((tmp_path / "sbf1.toml").read_text())["trusted_proxies"] == proxies
 
