@@ -1,4 +1,4 @@
-"""A switch and an access link, and a host that can run containers. The playbooks' tests create clusters with them.
+"""A switch, an access link, and a host that can run containers, for clusters in the tests of the playbooks.
 
 The kernel of the machine that runs the tests may lack 802.1Q. A host with an access link needs no 802.1Q, because the
 frames on this link are untagged. The switch is emulated and has no cable, so frames of a guest reach only guests of the

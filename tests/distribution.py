@@ -23,13 +23,16 @@ TABLE = Path(__file__).with_name("durations.json")
 PIECE_S = 20.0
 UNKNOWN_S = 0.2
 UNKNOWN_IN_LAB_S = 5.0
-"""The assumed seconds of a test without a record: ``UNKNOWN_IN_LAB_S`` in tests/lab, else ``UNKNOWN_S``."""
+"""The assumed duration in seconds of a test without a record: ``UNKNOWN_IN_LAB_S`` in tests/lab, else ``UNKNOWN_S``."""
 LAB = "tests/lab/"
 WHOLE = (
     *(LAB, "tests/compatibility/", "tests/pbs/", "tests/packages/"),
     *("tests/playbooks/test_one_site.py", "tests/playbooks/test_replicas.py", "tests/playbooks/test_pbs_hooks.py"),
 )
-"""Files that are never divided, and folders of such files. The tests of such a file share what one fixture starts."""
+"""Files that are never divided, and folders of such files.
+
+The tests of such a file share the processes that one fixture starts.
+"""
 QUICK_S = 3.0
 UNIT = "tests/unit/"
 """``--quick`` runs files without a lab that take at most ``QUICK_S``, and files of unit tests without a record."""

@@ -82,7 +82,7 @@ class KernelClaims:
     def test_a_new_edge_has_no_circuits(self, bench: Bench) -> None:
         assert bench.driver.read(MANAGED) == self.nothing
 
-    def test_circuits_of_both_kinds_are_created_and_read(self, bench: Bench) -> None:
+    def test_circuits_of_evpn_and_qinq_are_created_and_read(self, bench: Bench) -> None:
         assert not converge(bench, A, B)
         assert bench.devices() == {"vni10042", "stag2007"}
         assert bench.carries() == {
@@ -220,7 +220,7 @@ class KernelClaims:
             "correct the topology, or: ip link set core master br0"
         )
 
-    def test_a_refusal_quotes_the_edge_and_stops_no_other_line(self, bench: Bench) -> None:
+    def test_a_refusal_quotes_the_edge_and_other_lines_succeed(self, bench: Bench) -> None:
         with pytest.raises(Refused) as caught:
             bench.driver.apply(EdgeDifference(add=(circuit(10042, 100, "nix"), circuit(10043, 101))))
         assert "edge pe1: 'vlan add dev nix vid 100' failed: the edge printed 'Cannot find " in str(caught.value)
@@ -254,12 +254,12 @@ class EdgeClaims(KernelClaims):
         assert not converge(bench)
         assert (bench.devices(), bench.carries()) == (set(), {})
 
-    def test_an_unknown_transport_is_refused_with_its_name(self, bench: Bench) -> None:
+    def test_the_refusal_of_an_unknown_transport_contains_its_name(self, bench: Bench) -> None:
         foreign = Circuit(transport=Name("core"), port=PortName("ac1"), vlan=VlanId(100), service=7)
         with pytest.raises(Refused, match="edge pe1: wanted a circuit of transport core, found only overlay, stags"):
             bench.driver.apply(EdgeDifference(add=(foreign,)))
 
-    def test_a_circuit_on_a_port_that_is_down_is_down(self, bench: Bench) -> None:
+    def test_a_circuit_on_a_disabled_port_is_reported_as_down(self, bench: Bench) -> None:
         assert not converge(bench, A, circuit(10042, 100, "ac2"))
         bench.do("ip", "link set ac1 down")
         assert bench.driver.read(MANAGED).down == (A,)

@@ -12,7 +12,7 @@ FACTOR: Final = int(os.environ.get("VIRTCLOUD_SEQUENCES", "1"))
 
 
 def make_settings(sequences: int, steps: int) -> hypothesis.settings:
-    """Return the settings of a state machine that runs :data:`FACTOR` times as many sequences, each of ``steps``."""
+    """Return the settings of a state machine: ``sequences`` times :data:`FACTOR` sequences of ``steps`` steps."""
     return hypothesis.settings(
         max_examples=sequences * FACTOR,
         stateful_step_count=steps,
@@ -22,5 +22,5 @@ def make_settings(sequences: int, steps: int) -> hypothesis.settings:
 
 
 def list_seeds(count: int) -> range:
-    """Return :data:`FACTOR` times as many seeds of random sequences, each of which always gives the same sequence."""
+    """Return ``count`` times :data:`FACTOR` seeds. A seed always leads to the same random sequence."""
     return range(count * FACTOR)

@@ -1,7 +1,8 @@
 """OpenVPN servers in memory, and devices that connect to these servers.
 
 The servers behave as management-notes.txt and openvpn(8) of OpenVPN 2.6 describe: a management socket serves one
-program at a time, messages without a program are lost, and a server closes a connection 5 s after ``client-kill``.
+program at a time, messages are lost while no program is connected, and a server closes a connection 5 s after
+``client-kill``.
 """
 
 import re
@@ -39,7 +40,7 @@ class Connection:
 
 
 class Program(Protocol):
-    """The program that is connected with a management socket."""
+    """The program that is connected to a management socket."""
 
     def receive_line(self, line: str) -> None:
         """Receive a line of the server."""
@@ -54,7 +55,7 @@ class Taps(Protocol):
 
 @dataclass(slots=True)
 class FakeOpenvpn:
-    """A process of OpenVPN. If ``hangs``, it reads and sends nothing, and connects no device."""
+    """A process of OpenVPN. While ``hangs`` is true, the process does not read, send or accept connections."""
 
     pid: int
     socket: Path
@@ -82,7 +83,7 @@ class FakeOpenvpn:
         return self.state in {"held", "running"} and not self.refuses
 
     def configure(self, config: str) -> None:
-        """Read the configuration from stdin. End if the configuration is incomplete, or the port or tap is missing."""
+        """Read the configuration from stdin. End if the port is missing or in use, or if there is no tap."""
         options = dict(line.partition(" ")[::2] for line in config.splitlines())
         self.tap_name = options.get("dev", "")
         self.tap = self.taps.find_tap(self.tap_name)
@@ -113,7 +114,7 @@ class FakeOpenvpn:
         self.clients[number].device = self.clients[number].device._replace(address=address)
 
     def disconnect(self, number: int) -> None:
-        """Close a connection. OpenVPN reports only the end of admitted devices."""
+        """Close a connection. OpenVPN reports this only if the device was admitted."""
         if self.clients.pop(number).vlan is not None:
             self._send(f">CLIENT:DISCONNECT,{number}", ">CLIENT:ENV,END")
 

@@ -63,7 +63,7 @@ class GatewayNetworks:
         assert {server.tap_name for server in self.running} == {f"vpn-{protocol}" for protocol in self.ports}
 
     def check_connections(self) -> None:
-        """Check that no profile has two connections, and that no connection outlasts the lease of its network."""
+        """Check that no profile has two connections, and that no connection exists after the lease of its network."""
         lasting = [one for _, _, one in self.connections if one.vlan is not None and one.ends_at is None]
         profiles = [one.device.profile for one in lasting]
         assert len(profiles) == len(set(profiles)), "a profile has two connections"

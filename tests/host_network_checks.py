@@ -20,9 +20,11 @@ LINK_SCOPE: Final = 253
 class HostNetworkChecks:
     """The wanted networks of a host, and the checks of the host.
 
-    ``is_mixed``: another program moved a port to another network's bridge. ``is_filtered``: no other program changed
-    the packet filter. ``attached`` are the uplinks that were access ports. ``owners`` maps ports of guests to clusters.
-    ``outcomes`` counts the checks of hosts on which everything could be built (``free``), and of others (``blocked``).
+    - ``is_mixed``: another program moved a port to another network's bridge.
+    - ``is_filtered``: no other program changed the packet filter.
+    - ``attached``: the uplinks that were access ports.
+    - ``owners``: the cluster of each guest's port.
+    - ``outcomes``: the number of checks that found no obstacle to segments (``free``), or an obstacle (``blocked``).
     """
 
     def __init__(self) -> None:
@@ -104,7 +106,7 @@ class HostNetworkChecks:
         assert self.world.meter.changes[count:] == []
 
     def find_obstacle(self, segment: Segment, links: Links) -> bool:
-        """Return whether something prevents that a segment is built."""
+        """Return whether something prevents the agent from building a segment."""
         if BRIDGED.read_text().strip() != "0" or any(is_renamed_port(one) for one in links.values()):
             return True
         if "table bridge virtcloud" in self.list_tables() and not self.has_own_table():

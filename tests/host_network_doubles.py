@@ -25,9 +25,10 @@ class Killed(BaseException):
 
 
 class Meter:
-    """Counts the agent's requests to the kernel, the hypervisor and the disk. ``changes`` are those that change them.
+    """Counts the agent's requests to the kernel, the hypervisor and the disk.
 
-    When ``left`` further requests were made, ``fault`` is called before the next request.
+    ``changes`` are the requests that change something. After ``left`` further requests, ``fault`` is called before each
+    request.
     """
 
     def __init__(self) -> None:
@@ -49,7 +50,7 @@ class Meter:
 class TaggedLinks:
     """The 802.1Q links of a kernel that may lack them: persistent taps that behave as ``net/8021q`` in Linux does.
 
-    ``tags`` has the index of the parent and the VLAN ID by the index of the link.
+    ``tags`` maps the index of a link to the index of its parent and its VLAN ID.
     """
 
     def __init__(self, route: IPRoute) -> None:
@@ -57,7 +58,7 @@ class TaggedLinks:
         self.tags: dict[int, tuple[int, int]] = {}
 
     def add(self, ifname: str, link: int, vlan_id: int, mtu: int) -> None:
-        """Create a link that is down. A parent has each VLAN ID once."""
+        """Create a link that is down. Raise NetlinkError if the parent already has a link with this VLAN ID."""
         present = {one["index"]: one for one in self._route.get_links()}
         if link not in present:
             raise NetlinkError(errno.ENODEV, "No such device")
@@ -80,9 +81,9 @@ class TaggedLinks:
             raise NetlinkError(errno.ENETDOWN, "Network is down")
 
     def follow(self, *, with_state: bool) -> None:
-        """Delete the links whose parents are missing, and reduce MTUs to those of the parents.
+        """Delete each link without a parent. Reduce the MTU of each other link to the MTU of its parent.
 
-        If ``with_state``, set the links up whose parents are up, and the others down.
+        With ``with_state``, also set each link up or down, as its parent is.
         """
         present = {one["index"]: one for one in self._route.get_links()}
         for index in self.tags.keys() & present.keys():
@@ -146,7 +147,7 @@ class TapHypervisor(FakeHypervisor):
         super().__init__()
         self._meter, self._route = meter, route
         self.ports: dict[str, tuple[str, str]] = {}
-        """The names of the port and the bridge by domain."""
+        """The names of each domain's port and bridge."""
 
     def start(self, xml: str) -> None:
         self._meter.count("start guest")
@@ -189,7 +190,7 @@ class TapHypervisor(FakeHypervisor):
         super().destroy(name)
 
     def end(self, name: str) -> None:
-        """End a guest that ends by itself."""
+        """End a guest as if it had shut down by itself."""
         self.unplug(name)
         self.by_name.pop(name)
 

@@ -167,8 +167,8 @@ class HostNetworkWorld:
     def reconcile(self, left: int = 0, fault: Callable[[str], None] | None = None) -> bool:
         """Reconcile at most ``ROUNDS`` times. Return whether the agent confirmed the whole document.
 
-        ``fault`` is called before each request after the first ``left`` requests. If it kills the agent, a new agent
-        starts.
+        ``fault`` is called before each request after the first ``left`` requests. If ``fault`` kills the agent, a
+        new agent starts.
         """
         self.meter.left, self.meter.fault = left, fault
         try:
@@ -244,5 +244,5 @@ def is_ours(interface: KernelInterface) -> bool:
 
 
 def is_renamed_port(interface: KernelInterface) -> bool:
-    """Return whether another program renamed an interface that is no bridge: the agent replaces only bridges."""
+    """Return whether another program renamed an interface that is not a bridge. The agent replaces only bridges."""
     return interface.name.startswith("renamed") and interface.kind != "bridge"

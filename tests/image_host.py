@@ -144,7 +144,7 @@ class Host:
             return self.cache.require(IMAGE, wanted, self.path / "guests" / guest)
 
     def end_fetches(self) -> None:
-        """End all fetches, also those that wait for a stalled server, and wait for the end of their threads."""
+        """End all fetches, including those that wait for a stalled server. Wait until their threads have ended."""
         self.cache.clock = lambda: math.inf  # no guest needs the images any more, so the next fault ends a fetch
         self.server.ends.set()
         for thread in threading.enumerate():

@@ -93,7 +93,7 @@ class SimulatedGateway:
         self.run_threads()
 
     def act(self) -> None:
-        """Count a side effect of the agent. Kill the agent, or refuse the effect, if a test requested it."""
+        """Count a side effect of the agent. Kill the agent, or refuse the effect, if a test planned this."""
         if self.is_dead:
             raise KilledError
         self.effects += 1

@@ -36,7 +36,7 @@ class Authority:
     def sign(
         self, folder: Path, name: str, begins: timedelta = -DAY, ends: timedelta = DAY, key: PrivateKey | None = None
     ) -> tuple[Path, Path]:
-        """Write a certificate and its key. The validity begins and ends at these times from now.
+        """Write a certificate and its key. ``begins`` and ``ends`` of the validity are relative to the present time.
 
         If ``key`` is None, create an EC key.
         """

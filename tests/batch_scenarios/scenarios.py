@@ -129,7 +129,7 @@ def qdel_by_force(stage: ScenarioStage) -> None:
 
 
 def rerun(stage: ScenarioStage) -> None:
-    """A rerun job gets a new cluster with a higher attempt number. The former cluster is removed."""
+    """A job that runs a second time gets a new cluster with a higher attempt number. The former cluster is removed."""
     job = stage.submit_started(hosts=2, request="name=again")
     first = stage.await_active(job)
     stage.batch.rerun(job)

@@ -73,7 +73,7 @@ def content(part: Schema) -> Schema | None:
     return schema
 
 
-def test_answers_lists_the_documents_of_each_operation(api: Schema) -> None:
+def test_the_documents_of_each_operation_match_the_table(api: Schema) -> None:
     found = {}
     for name, call in calls(api).items():
         for status, answer in call["responses"].items():
@@ -82,12 +82,12 @@ def test_answers_lists_the_documents_of_each_operation(api: Schema) -> None:
     assert found == ANSWERS
 
 
-def test_keys_lists_the_keys_of_each_document(api: Schema) -> None:
+def test_the_keys_of_each_document_match_the_table(api: Schema) -> None:
     schemas = api["components"]["schemas"]
     assert {name: frozenset(schemas[name]["properties"]) for name in KEYS} == KEYS
 
 
-def test_inner_lists_the_documents_within_documents(api: Schema) -> None:
+def test_the_documents_within_documents_match_the_table(api: Schema) -> None:
     schemas = api["components"]["schemas"]
     found = {
         (name, key): named
@@ -99,7 +99,7 @@ def test_inner_lists_the_documents_within_documents(api: Schema) -> None:
     assert {one for named in (*INNER.values(), *ANSWERS.values()) for one in named} == KEYS.keys()
 
 
-def test_problems_lists_all_types_of_problems(previous: Version) -> None:
+def test_the_types_of_problems_match_the_table(previous: Version) -> None:
     assert frozenset(json.loads(previous.run("-c", SLUGS).stdout)) == PROBLEMS
 
 
@@ -131,7 +131,7 @@ def test_every_body_of_the_previous_version_is_accepted(api: Schema, this_api: S
         assert set(later.get("required", ())) <= set(former.get("required", ()))
 
 
-def test_only_check_element_was_removed(api: Schema, this_api: Schema) -> None:
+def test_no_operation_except_check_element_was_removed(api: Schema, this_api: Schema) -> None:
     assert calls(api).keys() - calls(this_api).keys() == {"check_element"}
 
 

@@ -75,11 +75,11 @@ def test_a_cluster_becomes_active_and_is_extended_and_released(mixed: Installati
 
 
 @pytest.mark.parametrize("words", READING, ids=" ".join)
-def test_the_output_of_commands_is_understood(mixed: Installation, words: tuple[str, ...]) -> None:
+def test_commands_read_the_answers_of_another_version(mixed: Installation, words: tuple[str, ...]) -> None:
     assert mixed.cli(*words, "--json").stderr == ""
 
 
-def test_an_old_client_reads_why_topology_set_fails(old_peers: Installation) -> None:
+def test_an_old_client_prints_why_topology_set_fails(old_peers: Installation) -> None:
     changed = yaml.safe_load(old_peers.topology.read_text()) | {"name": "two"}
     path = old_peers.folder / "changed.yaml"
     path.write_text(yaml.safe_dump(changed))
@@ -88,14 +88,14 @@ def test_an_old_client_reads_why_topology_set_fails(old_peers: Installation) -> 
     assert "expected If-Match with the version that was read before the change" in done.stderr
 
 
-def test_an_old_client_gets_the_base_of_a_new_problem(old_peers: Installation) -> None:
-    """``beyond-limit`` is new in 0.2. It extends ``bad-input``, so the old client exits with code 2."""
+def test_an_old_client_treats_a_new_problem_as_its_base(old_peers: Installation) -> None:
+    """``beyond-limit`` is new in 0.2. Its base type is ``bad-input``, for which the old client exits with code 2."""
     sharing = [word for number in range(257) for word in ("--share", f"user{number}")]
     done = old_peers.cli("cluster", "create", "large", *CREATE, *sharing)
     assert (done.returncode, "spec.shares_with: expected at most 256, got 257" in done.stderr) == (2, True), done
 
 
-def test_a_client_of_an_old_sbf_reads_what_to_upgrade(old_sbf: Installation) -> None:
+def test_a_client_of_an_old_sbf_prints_what_to_upgrade(old_sbf: Installation) -> None:
     done = old_sbf.cli("pool", "set", "brno", "100-150")
     assert done.returncode == 1
     assert "it is older than this client, virtcloud 0.2.0; upgrade SBF first" in done.stderr
@@ -114,13 +114,13 @@ def test_a_client_of_an_old_sbf_reads_what_to_upgrade(old_sbf: Installation) -> 
     ids=" ".join,
 )
 def test_a_filter_that_an_old_sbf_ignores_is_refused(old_sbf: Installation, words: tuple[str, ...]) -> None:
-    """A script could delete all clusters that a list shows."""
+    """Without a refusal, the list would contain all clusters, and a script could delete them."""
     done = old_sbf.cli(*words)
     assert (done.returncode, done.stdout) == (1, "")
     assert "it is older than this client, virtcloud 0.2.0; upgrade SBF first" in done.stderr
 
 
-def test_missing_addresses_of_an_old_sbf_are_reported(old_sbf: Installation) -> None:
+def test_guests_without_addresses_at_an_old_sbf_are_reported(old_sbf: Installation) -> None:
     done = old_sbf.cli("cluster", "create", "bare", "--host", "brno-h1", "--image", "busybox", "--no-wait")
     assert (done.returncode, "the guests of cluster bare have no addresses" in done.stderr) == (0, True), done
     assert old_sbf.json("cluster", "delete", "bare")["state"] == "released"

@@ -16,7 +16,7 @@ class ConfirmTimerSwitch(EmulatedSwitch):
         super().__init__(**options)  # type: ignore[arg-type]
         self.history: list[SwitchState] = []
         self.locked_by = ""
-        """The user who holds the lock against SBF, or "" if there is no such user. Only tests set this attribute."""
+        """Another user who has locked the configuration, or "" if there is none. Only tests set this attribute."""
         self.unconfirmed: SwitchState | None = None
         """The configuration that the timer restores; None if no commit awaits a confirmation."""
         self._timer: threading.Timer | None = None

@@ -113,7 +113,7 @@ class CandidateEdge(EmulatedEdge):
 
 
 def put(lines: list[str], line: str, sort: str | None = None) -> None:
-    """Remove ``line``, and all lines that begin with ``sort`` if given, from a block. Then append ``line``."""
+    """Remove ``line`` from a block. With ``sort``, also remove lines that begin with ``sort``. Then append ``line``."""
     lines[:] = [other for other in lines if other != line and not (sort and other.startswith(sort))] + [line]
 
 

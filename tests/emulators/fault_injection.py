@@ -23,7 +23,7 @@ ALWAYS = 1_000_000_000
 
 @dataclass
 class InjectedFault:
-    """A fault of ``times`` commands that match ``pattern``, after ``skip`` matching commands without a fault.
+    """A fault of commands that match ``pattern``. The first ``skip`` commands have no fault, the next ``times`` do.
 
     - ``disconnect`` drops every session before the command or, if ``done`` is true, after the command.
     - ``refuse`` prints ``text`` or, if ``text`` is empty, the platform's message for an invalid line.
@@ -66,7 +66,7 @@ class Faults:
         self.forbidden.append((pattern, text))
 
     def fault_for(self, command: str) -> InjectedFault | None:
-        """Return the first fault that matches a command, is not used up, and has ``skip`` 0; None without such a fault.
+        """Return the first fault that matches a command, is not used up, and has ``skip`` 0. Return None otherwise.
 
         Decrement ``times`` of this fault. Decrement ``skip`` of each matching fault before this fault.
         """
@@ -260,7 +260,7 @@ class Saving:
             session.write(text)
 
     def _interrupt(self, session: "EmulatedSession", kind: str) -> None:
-        """Print the beginning of the output, then drop every session, or hang until the session ends."""
+        """Print the beginning of the output. Then drop every session, or hang until the session ends."""
         session.terminal.write(self.saving)
         if kind.endswith("written"):
             with session.switch.lock:

@@ -51,7 +51,10 @@ class CheckedHost:
         self.used_images: dict[str, tuple[Path, int]] = {}
         """The image of each guest that has a folder: path and inode number. Without images that a program deleted."""
         self.late: dict[str, bool] = {}
-        """Domains that ended by themselves, and whether the agent has noticed the end: it starts them after a pause."""
+        """For each domain that ended by itself: whether the agent has noticed the end.
+
+        The agent restarts the domain after a pause.
+        """
         self.cloning: dict[str, ExitStack] = {}
 
     def list_running(self) -> Iterator[tuple[HostHypervisor, GuestDomain]]:
@@ -148,7 +151,7 @@ class CheckedHost:
         for name, segment, guest in self.list_missing():
             cluster = guest.cluster or segment.id
             text = self.sbf.known.get(cluster, "") + self.sbf.known.get("", "")
-            waits = guest.image not in self.list_ready()  # only a confirmation names fetches
+            waits = guest.image not in self.list_ready()  # only a confirmation reports running fetches
             if not any(word in text for word in missing[cluster]) and not (waits and "" in self.sbf.known):
                 self.violations.append(f"SBF does not know why {name} does not run: {self.sbf.known}")
 
@@ -159,7 +162,7 @@ class CheckedHost:
         return [one for one in wanted if one[2].power is None and one[0] not in running]
 
     def check_isolation(self, ready: Collection[str], foreign: Collection[str]) -> None:
-        """Check that all guests run that no fault concerns. ``ready`` are the images that were present before."""
+        """Check that each guest runs if no fault concerns it. ``ready`` are the images that were present before."""
         faulty = {kind for kind, hypervisor in self.hypervisors.items() if hypervisor.fault}
         affected = {domain.owner.cluster for one, domain in self.list_running() if domain.owner and one.kind in faulty}
         affected |= {one.id for one, guest in self.list_wanted() if choose_kind(guest.image) in faulty}

@@ -32,10 +32,10 @@ class ClusterSbf(FakeElementApi):
         super().__init__()
         self.clusters: dict[str, HostCluster] = {}
         self.removed: dict[str, tuple[int, int]] = {}
-        """The VLAN ID of each network whose removal is not confirmed, and the revision of the removal, by ID."""
+        """For each network whose removal is not confirmed, by ID: the VLAN ID, and the revision of the removal."""
         self.count = 0
         self.known: dict[str, str] = {}
-        """What SBF knows about clusters that are not complete, by cluster ID. The ID "" stands for the host."""
+        """The reports about incomplete clusters, by cluster ID. The ID "" stands for the host."""
 
     def add(self, key: str, network: str | None = None) -> HostCluster | None:
         """Add a cluster, or return None if the key is used, or no VLAN ID is free."""
@@ -115,7 +115,7 @@ class ClusterSbf(FakeElementApi):
 
 
 def describe_guest(name: str, number: int, image: str, source: ImageSource | None, **changes: Any) -> dict[str, Any]:
-    """Return the wanted state of a guest. The number distinguishes the guest's addresses."""
+    """Return the wanted state of a guest. The guest's addresses contain ``number``."""
     return {
         "name": name,
         "image": image,

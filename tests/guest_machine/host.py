@@ -131,7 +131,7 @@ class GuestHost(CheckedHost):
         )
 
     def reconcile(self) -> bool:
-        """Reconcile once, then let the fetches continue. Return whether the agent was killed; then start it again."""
+        """Reconcile once, and continue the fetches. If the agent was killed, restart the agent and return True."""
         self._run(self.reconciler.reconcile_once)
         self.late = dict.fromkeys(self.late, True)
         self._run(self.turns.settle)

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 class MountedFolders:
-    """Mounts in memory. The files of an unmounted file system are elsewhere."""
+    """Mounts in memory. An unmount moves the files to another folder."""
 
     def __init__(self, host: "GuestHost") -> None:
         self._host = host
         self.contents: dict[Path, Path] = {}
-        """For each mount point, the folder that has the files while they are not mounted."""
+        """For each mount point: the folder to which an unmount moves the files."""
 
     def replace_functions(self, patch: pytest.MonkeyPatch) -> None:
         for name in ("list_mounts", "unmount", "mount_overlay", "mount_file_system", "create_file_system"):
@@ -84,9 +84,12 @@ class MountedFolders:
 class HostHypervisor(FakeHypervisor):
     """A hypervisor whose guests have disks and interfaces.
 
-    ``fault``: every call fails as if libvirtd hung ("hang"), domains cannot be listed
-    ("damaged"), starts and forced stops are refused ("refuse"), or starts and stops take effect although the calls fail
-    ("late"). Domains in ``ending`` have not ended yet.
+    ``ending`` contains domains that have begun to shut down and still exist. ``fault`` is one of these values:
+
+    - ``hang``: every call fails, as if libvirtd hung.
+    - ``damaged``: domains cannot be listed.
+    - ``refuse``: starts and forced stops are refused.
+    - ``late``: starts and stops take effect although the calls fail.
     """
 
     def __init__(self, host: "GuestHost", kind: Hypervisor) -> None:

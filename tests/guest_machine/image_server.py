@@ -11,7 +11,18 @@ from virtcloud.model.image import ImageSource
 
 
 class ImageServer:
-    """The images of SBF's catalogue. ``modes`` is how SBF answers by image: ok, slow, cut, wrong, long, gone, down."""
+    """The images of SBF's catalogue.
+
+    ``modes`` contains SBF's behaviour for each image:
+
+    - ``ok``: SBF sends the image.
+    - ``slow``: SBF pauses before each part.
+    - ``cut``: SBF ends each answer after one part.
+    - ``wrong``: one byte is wrong.
+    - ``long``: the answer has one byte too many.
+    - ``gone``: SBF does not know the image.
+    - ``down``: SBF does not answer.
+    """
 
     def __init__(self, turns: Turns, interruptions: Interruptions) -> None:
         self._turns, self._interruptions = turns, interruptions

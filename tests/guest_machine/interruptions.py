@@ -1,4 +1,7 @@
-"""Kills of an agent, and faults of its disk, at any change of the host. Threads of the agent run one at a time."""
+"""Kills of an agent, and faults of its disk, at any change of the host.
+
+The agent's threads run one at a time. A thread that waits for its turn is *parked*.
+"""
 
 import errno
 import io
@@ -59,7 +62,7 @@ class Interruptions:
             self.is_running = former
 
     def guard_files(self, patch: pytest.MonkeyPatch) -> None:
-        """Count the calls of the functions that change files. Sync nothing: these tests do not simulate power loss."""
+        """Count the calls of the functions that change files. Do not sync files: no test simulates a power loss."""
         for name in CALLS:
             patch.setattr(os, name, self._guard(getattr(os, name), name))
         patch.setattr(os, "sync", lambda: None)
@@ -98,7 +101,7 @@ class Interruptions:
 
     def _guard(self, real: Callable[..., Any], name: str) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
-            if name == "fsync":  # syncs nothing here. A kill takes effect at the next change: the agent closes the file
+            if name == "fsync":  # no sync. The agent must close the file, so a kill takes effect at the next change
                 with suppress(Killed):
                     self.tick(grows=True)
                 return None

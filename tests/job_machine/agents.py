@@ -61,7 +61,7 @@ def every_guest_answers(_bridge: str) -> AbstractContextManager[AnsweringGuests]
 
 
 class SimulatedAgent:
-    """An agent of a host. ``relays`` are the keys of the jobs whose relay runs, which a kill of the agent outlasts."""
+    """An agent of a host. ``relays`` are the running relays, by job. Relays survive a kill of the agent."""
 
     def __init__(self, name: str, folder: Path, network: SbfNetwork, epoch: float) -> None:
         self.name, self.folder, self.network, self.tasks = name, folder, network, network.tasks
@@ -100,7 +100,7 @@ class SimulatedAgent:
         agent = self
 
         class Records(JobRecordStore):
-            """The records, whose waits last in the simulated time."""
+            """Job records. A wait for a change of a record takes simulated time."""
 
             def __init__(self, folder: Path) -> None:
                 agent.records = self
@@ -116,7 +116,7 @@ class SimulatedAgent:
                     agent.tasks.sleep(1e9 if seconds is None else seconds, unless)
 
         class Listener:
-            """Replaces the listener."""
+            """Replaces the listener of the job socket."""
 
             def __init__(self, _path: Path, policy: Any, answer: Callable[[Any], dict[str, Any]]) -> None:
                 agent._answer = answer

@@ -51,7 +51,7 @@ class SimulatedBatch:
         return record.id
 
     def add_from_queue(self, record: FakeJob) -> None:
-        """Add a job of an array, which got its request from the defaults of a queue."""
+        """Add a job of an array. The job's request comes from the defaults of a queue."""
         self.records[record.id] = record
 
     def alter(self, record: FakeJob, resources: dict[str, str]) -> bool:
@@ -153,7 +153,7 @@ class SimulatedBatch:
         self.records.pop(record.id, None)
 
     def requeue_without_hook(self, run: SimulatedRun) -> None:
-        """Queue a job again whose MoM does not know the job. PBS runs no hook."""
+        """Queue a job again because its MoM does not know the job. PBS runs no hook."""
         if self.runs.get(run.record.id) is run:
             self._drop(run)
             run.record.set_waiting_state(self.now())
@@ -168,7 +168,7 @@ class SimulatedBatch:
         self.number = 0
 
     def tick(self, seconds: float) -> None:
-        """Let time pass for scripts, walltimes and dead hosts."""
+        """Advance the used time of scripts, kill scripts at their walltime, and requeue jobs of dead hosts."""
         for run in list(self.runs.values()):
             if run.runs_script and not run.is_suspended:
                 run.used_s += seconds

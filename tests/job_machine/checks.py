@@ -1,4 +1,4 @@
-"""What must be true of jobs and their clusters after each action."""
+"""The invariants of jobs and their clusters, checked after each action."""
 
 from datetime import timedelta
 
@@ -13,12 +13,16 @@ from virtcloud.model.views import ClusterView
 from virtcloud.testing.fakepbs.hook_event import HookOutcome
 
 GRACE_S, GRACE_EMPTY_S = 120 + 3 * INTERVAL_S, 900 + 3 * INTERVAL_S
-"""How long a cluster may outlive its job: the grace period of reconciliation, and some rounds."""
+"""The seconds for which a cluster may outlive its job: the grace period and three rounds of reconciliation.
+
+``GRACE_EMPTY_S`` applies after a server has had no jobs.
+"""
 JOB_GRACE_S = 300.0
 LEASE_S = 1000.0
 SETTLED_S = 200.0
+"""The seconds within which a running job must have its relay. An ended job may have it ``JOB_GRACE_S`` longer."""
 TORQUE_LEASE_S = 9000.0
-"""A cluster of Torque, whose end no program reported, ends with its lease."""
+"""The lease of a Torque job's cluster. If no program reports the job's end, the cluster ends with its lease."""
 LATE = timedelta(seconds=60)
 RETRY, HOLD = "; the job will be tried again", "; the job is held for the administrators"
 
@@ -73,7 +77,7 @@ class JobChecks:
         return run.started_at > run.deleted_at > self.site.disturbed_at
 
     def check_torque(self, views: list[ClusterView]) -> None:
-        """A running job of Torque has its cluster."""
+        """A running Torque job has a cluster until the cluster's lease ends."""
         job, now = self.site.torque.job, self.site.world.clock.now
         if job is not None and job.is_running:
             view = max((view for view in views if view.key == job.id), key=lambda view: view.attempt, default=None)
@@ -82,7 +86,7 @@ class JobChecks:
             assert kept, f"{view.key} lost its cluster: {view.reason}"
 
     def check_ended(self, views: list[ClusterView]) -> None:
-        """A cluster ends soon after its job's run."""
+        """A cluster ends at most the grace period after its job's run."""
         now, orphans = self.site.tasks.now, {}
         runs = {(run.copy.id, run.copy.run_version, run.user) for run in self.list_runs()}
         torque = self.site.torque.job
@@ -92,7 +96,7 @@ class JobChecks:
             if not batch.records:
                 self._empty_at[name] = now
         for view in views:
-            if view.key.endswith(".torque"):  # no reconciliation: its cluster ends with its lease at the latest
+            if view.key.endswith(".torque"):  # no reconciliation: the lease ends the cluster
                 assert view.state not in WANTED_STATES or view.lease_ends > self.site.world.clock.now - LATE
             elif view.state in WANTED_STATES and (view.key, view.attempt, view.spec.owner) not in runs:
                 orphans[view.id] = since = max(self._orphans.get(view.id, now), self.site.disturbed_at)
@@ -117,7 +121,7 @@ class JobChecks:
                 assert (other.network or other.key) == (view.network or view.key), f"{other.key} and {view.key}"
 
     def check_access(self) -> None:
-        """A host has the access of exactly those jobs whose script runs on it."""
+        """A host has relays for exactly the jobs whose scripts run on this host."""
         now, bad = self.site.tasks.now, {}
         for name, agent in self.site.agents.items():
             running = {
@@ -167,7 +171,7 @@ class JobChecks:
 
 
 def check_server_outcome(job: str, event: str, outcome: HookOutcome) -> None:
-    """The server hook answers within two seconds, and its errors are those of its documentation."""
+    """The server hook answers within two seconds, and reports only documented errors."""
     about = f"{event} of {job}: {outcome}"
     assert outcome.failure is None, about
     assert outcome.seconds <= 2.1, about

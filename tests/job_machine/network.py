@@ -34,7 +34,7 @@ class SentCall:
 
 
 class CallTimedOut(Exception):
-    """No answer arrives."""
+    """The caller receives no answer in time."""
 
 
 class CallRefused(Exception):
@@ -66,7 +66,7 @@ class SbfNetwork:
         self._loop.close()
 
     def call(self, caller: str, sent: SentCall) -> httpx.Response:
-        """Execute a call. Long polls wait in the simulated time, and then SBF answers at once."""
+        """Execute a call. SBF answers a long poll at once: its caller has already waited in simulated time."""
         fault = self.faults.pop(caller, None)
         if fault or not self.up:
             self.disturbed_at = self.tasks.now
@@ -85,7 +85,7 @@ class SbfNetwork:
         return answer
 
     def deliver(self, sent: SentCall) -> httpx.Response:
-        """Send a call to SBF. The answer of a repeated reading is stored until SBF's state may have changed."""
+        """Send a call to SBF. The answer to a GET is reused until another call may have changed SBF's state."""
         reading = (sent.path, sent.headers.get("authorization") or sent.headers.get("Authorization") or "")
         if sent.method == "GET" and reading in self.readings:
             return self.readings[reading]

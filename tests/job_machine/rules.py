@@ -37,7 +37,7 @@ class JobRules:
             batch.submit(user, hosts, request, walltime_s)
 
     def submit_an_array(self, user: str, from_queue: bool) -> None:
-        """Submit an array, whose request the hook refuses, or which gets its request from the defaults of a queue."""
+        """Submit an array that requests a cluster. The hook refuses it unless the request is a queue's default."""
         batch = self.batches[SERVERS[0]]
         if batch.up and not from_queue:
             assert batch.submit(user, 1, "image=x", 600, array=True) is None
@@ -68,7 +68,7 @@ class JobRules:
             run.is_suspended = not run.is_suspended
 
     def end_the_cluster(self, index: int) -> None:
-        """End a job's cluster by ``virtcloud cluster delete``."""
+        """End a job's cluster, as ``virtcloud cluster delete`` does."""
         for run in self._choose_run(index):
             try:
                 view = self.site.world.delete(run.copy.id, run.copy.run_version, run.user)
@@ -159,7 +159,7 @@ class JobRules:
             network.deliver(network.late.pop(0))
 
     def repeat_a_call(self, back: int) -> None:
-        """Deliver an earlier call again, as a network does that repeats packets."""
+        """Deliver an earlier call again, as a network that repeats packets does."""
         sent = self.site.network.sent
         if len(sent) > back and self.site.network.up:
             self.site.disturb()
@@ -172,7 +172,7 @@ class JobRules:
         self.site.torque.end()
 
     def expire_an_alarm(self, index: int) -> None:
-        """Let the alarm of a waiting hook expire."""
+        """Interrupt a waiting hook, as the hook's alarm does when it expires."""
         waiting = [run for batch in self.batches.values() for run in batch.runs.values() if run.phase is RunPhase.START]
         for run in waiting[index : index + 1]:
             run.interrupt()
@@ -180,7 +180,7 @@ class JobRules:
     # The end.
 
     def recover(self) -> None:
-        """Without further faults, all jobs run to their end, and nothing of them remains."""
+        """After all faults end, all jobs run to their end, and no trace of them remains."""
         site = self.site
         site.network.faults.clear()
         site.network.up = site.reconciles = True

@@ -37,7 +37,7 @@ class Mom(FakeHost):
 
 
 class SimulatedRun(FakeRun):
-    """A run with its own copy of the job, as the hosts know the job. ``outcomes`` are the outcomes of its hooks."""
+    """A run with a copy of the job, as sent to the hosts. ``outcomes`` are the outcomes of the run's hooks."""
 
     def __init__(self, record: FakeJob, moms: Sequence[Mom], tasks: Tasks, run_hook: RunHook, user: str) -> None:
         super().__init__(record, moms, self.run_event, 1.0)
@@ -130,7 +130,7 @@ class SimulatedRun(FakeRun):
         super().delete()
 
     def _kill(self) -> None:
-        """Kill the script. A script that has not started yet starts nevertheless (measured)."""
+        """Kill the script. A script that has not started yet still starts later, as measured with OpenPBS."""
         self.is_killed = self.is_killed or self.phase is RunPhase.SCRIPT
 
     def interrupt(self) -> None:
@@ -141,7 +141,7 @@ class SimulatedRun(FakeRun):
 
     @property
     def was_starting(self) -> bool:
-        """Whether the death of the first MoM ended the start. PBS then waits for ``qrerun -W force`` (measured)."""
+        """Whether the first MoM died during the job's start. As measured, PBS then waits for ``qrerun -W force``."""
         return self.life.dead and self.phase is RunPhase.START
 
     def abandon(self) -> None:

@@ -114,7 +114,7 @@ class JobSite:
                 run.life.dead = True
 
     def start_mom(self, name: str, *, keeps_records: bool, server: str | None = None) -> None:
-        """Start a MoM. It ends the runs that its server does not know any more."""
+        """Start a MoM. The MoM ends the runs that its server no longer knows."""
         mom = self.moms[name]
         if mom.alive:
             return
@@ -135,7 +135,7 @@ class JobSite:
                 self._discard(mom, run)
 
     def _discard_ended_runs(self) -> None:
-        """End the runs of which a MoM missed the end. PBS's server tells a MoM about them when it reports its jobs."""
+        """End runs whose end a MoM missed. PBS's server reports such runs when the MoM lists its jobs."""
         for mom in self.moms.values():
             for run in list(mom.jobs):
                 is_known = self.batches[mom.server].runs.get(run.record.id) is run

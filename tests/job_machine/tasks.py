@@ -20,7 +20,7 @@ class Life:
 
 
 class Task:
-    """A simulated thread. It continues when ``wake`` seconds have come, or when ``until()`` is true."""
+    """A simulated thread. It continues at the time ``wake``, or when ``until()`` is true."""
 
     def __init__(self, tasks: "Tasks", name: str, work: Callable[[], object]) -> None:
         self.tasks, self.name, self._work = tasks, name, work
@@ -67,7 +67,7 @@ class Tasks:
         return task
 
     def sleep(self, seconds: float, until: Callable[[], bool] = _never) -> None:
-        """Pause the present task. In the test's own thread, only let the time pass."""
+        """Pause the present task. In the test's own thread, only advance the time."""
         task = self.current
         if task is None:
             self._set(self.now + seconds)
@@ -90,7 +90,7 @@ class Tasks:
         self._set(max(self.now, until))
 
     def kill(self, task: Task, error: BaseException | None = None) -> None:
-        """Raise an exception in a task that pauses."""
+        """Raise an exception in a paused task."""
         if not task.done and task is not self.current:
             task.error = error or Killed()
             task.wake = self.now

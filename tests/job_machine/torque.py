@@ -23,7 +23,7 @@ EXIT_CODES = {0, 1, 2}
 
 @dataclass
 class TorqueJob:
-    """A job on one host. ``duration_s`` is the time that its script still runs."""
+    """A job on one host. ``duration_s`` is the remaining time of its script."""
 
     id: str
     user: str

@@ -12,7 +12,7 @@ from virtcloud.model.wanted import HostWanted, Segment
 
 @dataclass(frozen=True)
 class BusyStore(Store):
-    """A store that removes and runs the last of ``actions`` before it begins a change, as another caller could."""
+    """A store that is changed by others: before each change, the store calls and removes the last of ``actions``."""
 
     actions: list[Callable[[], None]] = field(default_factory=list)
 

@@ -15,7 +15,8 @@ from virtcloud.model.transport import TransportKind
 class FakeEdge:
     """An edge: its circuits, the parts of incomplete circuits, its planned faults, and the received calls.
 
-    ``backbones`` contains the backbone with which each session was opened, in order.
+    ``backbones`` contains the backbone with which each session was opened, in order. An edge has the faults of
+    `FakeSwitch` without ``save_fails``. With ``breaks``, the edge is disconnected while it creates a circuit.
     """
 
     name: str

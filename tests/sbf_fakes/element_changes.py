@@ -36,13 +36,13 @@ def change_role(_document: Document, site: Document, choose: Choice) -> None:
 
 
 def change_address(_document: Document, site: Document, choose: Choice) -> None:
-    """Give a device another address, as the installation of another device with the same name does."""
+    """Change the address of a device, as the installation of another device with the same name does."""
     if device := choose(site["switches"] + site["edges"]):
         device["address"] = f"192.0.2.{choose.randint(1, 250)}"
 
 
 def rename_element(document: Document, site: Document, choose: Choice) -> None:
-    """Give a host or gateway the name of a host or gateway that is missing."""
+    """Rename a host or gateway to an unused name of its site."""
     present = {element["name"] for one in document["sites"] for element in list_elements(one)}
     kind, ends = choose.choice((("hosts", ("h1", "h2", "h3")), ("gateways", ("gw1", "gw2"))))
     element = choose(site.get(kind, []))
@@ -116,8 +116,8 @@ OF_ALL: Final[tuple[Edit, ...]] = (
 def edit_topology(topology: Topology, choose: Choice, *, local: bool, near: str | None = None) -> tuple[str, Document]:
     """Make one to three edits of a topology's document. Return the name of the edited site, and the document.
 
-    If ``local`` is true, edit only what an administrator of this site may change. ``near`` is an element at whose site
-    paths are edited; None for any edits at any site.
+    If ``local`` is true, edit only what an administrator of this site may change. If ``near`` is an element
+    of the topology, edit only paths at the site of this element.
     """
     document = topology.model_dump(mode="json", exclude_none=True)
     near_sites = [site for site in document["sites"] if near in {one["name"] for one in list_elements(site)}]

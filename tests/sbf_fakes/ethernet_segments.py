@@ -1,6 +1,6 @@
 """The Ethernet segments of fake devices: the networks whose frames meet on a transport, a service, or a link.
 
-The functions use what the devices carry, and not what SBF wants or has recorded, except the owners of VLAN IDs.
+The functions examine what the devices carry. Only the owners of VLAN IDs come from SBF's records.
 """
 
 from collections import defaultdict
@@ -22,7 +22,7 @@ HostSegments = Mapping[str, Sequence[Segment]]
 
 
 def list_carried_vlans(world: World, hosts: HostSegments) -> Iterator[tuple[str, set[int]]]:
-    """Yield the VLAN IDs that each element carries, also of elements that are not in the topology."""
+    """Yield the VLAN IDs that each element carries, including elements that are not in the topology."""
     for name, switch in world.switches.found.items():
         yield name, {int(vlan) for vlans in switch.ports.values() for vlan in vlans}
     for name, edge in world.edges.found.items():

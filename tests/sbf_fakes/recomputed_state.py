@@ -1,7 +1,7 @@
-"""The comparison of what SBF has computed step by step with the same values computed from scratch.
+"""The comparison of SBF's computed values with the same values computed from scratch.
 
-A change of the topology or of a cluster computes only what the change concerns: placements, revisions, look-ups of the
-topology, and cached paths.
+After a change of the topology or of a cluster, SBF recomputes only the values that the change affects: placements,
+revisions, look-ups of the topology, and cached paths.
 """
 
 from collections import defaultdict
@@ -34,7 +34,7 @@ class RecomputedState:
     checks: int = 0
 
     def check(self, unit: Unit) -> None:
-        """Compare the topology, the placements of all clusters, the elements' revisions, and one wanted state."""
+        """Compare the topology, all placements and revisions, and the wanted state of one element."""
         topology, live = self._check_topology(read_topology(unit)), read_live_clusters(unit)
         placements = defaultdict(set)
         for part in unit.session.query(PlacementRow).filter(PlacementRow.removed_revision.is_(None)):

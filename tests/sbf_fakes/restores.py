@@ -53,8 +53,8 @@ def restored_world(world: World, backup: BackupFile, database: str) -> World:
 class CarryingHosts:
     """Hosts that carry segments.
 
-    As agents do, they set up wanted segments, except new segments that require ``UNCHECKED_NETWORK``. They remove
-    segments that are not wanted, except the segments of the clusters in ``stuck``.
+    As agents do, they set up wanted segments, except *held* segments: new segments that require ``UNCHECKED_NETWORK``.
+    They remove segments that are not wanted, except the segments of the clusters in ``stuck``.
     """
 
     carried: dict[str, set[tuple[str, int]]] = field(default_factory=dict)

@@ -23,6 +23,15 @@ class FakeSwitch:
 
     ``uses`` contains the use of each port with a configuration that SBF did not make. ``uses`` is None for a switch
     that does not report the uses of its ports, so that SBF records no original uses.
+
+    The faults:
+
+    - ``cut_off``: calls raise Unreachable. This fault begins after ``cut_off_after`` calls.
+    - ``hangs``: each call waits for this event.
+    - ``refuses``: changes raise Refused.
+    - ``lies``: changes have no effect, and raise no error.
+    - ``unsafe``: readings raise Unsafe.
+    - ``save_fails``: saves raise Refused with this answer of the switch, unless it is empty.
     """
 
     name: str

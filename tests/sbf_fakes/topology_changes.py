@@ -77,7 +77,7 @@ def list_elements(site: Document) -> list[Document]:
 
 
 def list_ports(document: Document, site: Document, kind: str) -> list[str]:
-    """Return the ports of a site's elements of one kind, those without a link first."""
+    """Return the ports of a site's elements of one kind. Ports without a link come first."""
     linked = {end for link in document["links"] for end in (link["a"], link["b"])}
     ports = [f"{element['name']}:{port}" for element in site[kind] for port in element["ports"]]
     return sorted(ports, key=linked.__contains__)
@@ -140,7 +140,7 @@ def remove_element(document: Document, site: Document, choose: Choice) -> None:
 
 
 def add_element(document: Document, site: Document, choose: Choice) -> None:
-    """Add an element with the name of an element that is missing, or of a new host, to any site, as any kind."""
+    """Add an element of any kind to a site. The name is that of a missing element or of a new host."""
     present = {element["name"] for one in document["sites"] for element in list_elements(one)}
     names = [f"{name}-{end}" for name in SITES for end in ("h1", "h2", "h3", "sw1", "sw2", "pe1")]
     name = choose([name for name in names if name not in present])

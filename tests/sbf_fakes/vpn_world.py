@@ -65,7 +65,7 @@ def make_profile(
 
 
 def grants_of(world: World, gateway: str, key: str = "demo") -> tuple[VpnGrant, ...]:
-    """Return the grants of a network in a gateway's wanted document; none if the gateway has no segment."""
+    """Return the grants of a network in a gateway's wanted document. Without a segment, the result is empty."""
     segments = world.wanted_of_host(gateway).segments
     return next((segment.grants for segment in segments if segment.key == key), ())
 

@@ -88,7 +88,7 @@ def three_sites(**changes: object) -> Topology:
 
 
 FOUR = ("a", "b", "c", "d")
-"""The sites of :func:`four_sites`. Four sites are the fewest with two pairs of sites that have no site in common."""
+"""The sites of :func:`four_sites`. Two pairs of sites without a common site need at least four sites."""
 BACKBONE = {"name": "core", "kind": "qinq", "s_tag": 2000}
 
 

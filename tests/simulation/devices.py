@@ -1,4 +1,4 @@
-"""Switches, edges and hosts in memory with all their faults, and the workers' sessions with them.
+"""Switches, edges and hosts in memory, with their faults, and the workers' sessions with switches and edges.
 
 A switch and an edge have a running and a startup configuration. A restart loads the startup configuration, which is
 empty if the device was erased.
@@ -27,9 +27,7 @@ OTHERS_VLAN, OTHERS_SERVICE = 10, 10999
 service ID is outside the transport's range.
 """
 OTHERS_IN_POOL = 102
-"""A VLAN ID of the pool that is in other use at the site praha. From the beginning, the store records this VLAN ID as
-foreign.
-"""
+"""A VLAN ID in the pool. At the site praha, this VLAN ID is in other use, and the store records it as foreign."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +93,7 @@ class Device(Watched):
     def is_known(self, holder: str) -> bool:
         """Return whether the last reading of ``holder`` is still correct.
 
-        It is correct until another holder acquires the lease or an unexpected change happens.
+        A reading is correct until another holder acquires the lease or an unexpected change happens.
         """
         return self.is_current(holder) and self.seen.get(holder) == self.surprises
 
@@ -215,8 +213,7 @@ class Session(Generic[D]):
     def _change(self, line: str, refused: list[str]) -> bool:
         """Send one command of a change. Return whether the command takes effect.
 
-        If the device refuses the command, append it to ``refused``. The caller then sends the next commands
-        nevertheless.
+        If the device refuses the command, append it to ``refused``. The caller still sends the next commands.
         """
         self._send(line)
         device = self.device
@@ -288,7 +285,7 @@ class SwitchSession(Session[Switch]):
 
 
 def _allow(now: SwitchConfig, port: PortName, also: VlanSet = NONE, none: VlanSet = NONE) -> SwitchConfig:
-    """Add the VLANs ``also`` to a port's list, and remove the VLANs ``none``. A port without a list gets no list."""
+    """Add the VLANs ``also`` to a port's list, and remove the VLANs ``none``. Do not create missing lists."""
     before = now.ports.get(port)
     return now if before is None else now.put(port, (before | frozenset(also)) - frozenset(none))
 

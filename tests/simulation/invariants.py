@@ -21,7 +21,7 @@ class BrokenError(AssertionError):
 def require(holds: bool, what: str | Callable[[], str]) -> None:
     """Raise BrokenError with the text ``what`` unless ``holds``.
 
-    If ``what`` is a function, it is called only for an error, to save time.
+    To save time, ``what`` can be a function that returns the text. The function is called only for an error.
     """
     if not holds:
         raise BrokenError(what if isinstance(what, str) else what())
@@ -87,7 +87,7 @@ class Invariants:
                 raise BrokenError(f"invariant 4: {name}: expected foreign {self.foreign[name]}, found {found}")
 
     def check_transports(self) -> None:
-        """Check invariant 1 on transports that separate networks only by their VLAN IDs, whatever their sites."""
+        """Check invariant 1 across sites, on transports that separate networks only by their VLAN IDs."""
         shared = {one.name for one in self.store.topology.transports if not one.translates}
         used = [
             (one.transport, vlan)

@@ -1,4 +1,7 @@
-"""The invariants of pools, claims and elements, which ``test_pool_machine.py`` checks after each step."""
+"""The invariants of pools, claims and elements, which ``test_pool_machine.py`` checks after each step.
+
+An element is *unchecked* if SBF has not read the element since a restore.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -103,7 +106,7 @@ class PoolInvariants:
         assert self.count_audit() == rows
 
     def no_element_carries_the_new_ids(self, view: ClusterView, former: dict[Name, VlanId]) -> None:
-        """No element carries an ID that the network did not have before."""
+        """No element already carries the VLAN IDs and the service ID that a network has just received."""
         new = {site: vlan for site, vlan in view.vlans.items() if site not in former}
         for name in ELEMENTS:
             assert new.get(Name(site_of(name))) not in self.carriers.carried_on(name)

@@ -1,6 +1,6 @@
-"""SBF with its elements: the actions of users, administrators, workers, agents, clocks and faults that use pools.
+"""SBF with its elements, and the actions that `test_pool_machine` chooses from: requests, repairs and faults.
 
-After a restore, elements carry clusters that the database lacks.
+After a restore, elements may carry clusters that the database lacks. Elements are *unchecked* until SBF has read them.
 """
 
 import shutil
@@ -117,7 +117,7 @@ class PoolMachine(PoolInvariants):
             put_quota(unit, UserName(owner), QuotaLimits(clusters=clusters))
 
     def clean_a_vlan(self, site: str, vlan: int) -> None:
-        """An administrator removes a quarantined VLAN from all elements of a site by hand, and declares it clean."""
+        """An administrator removes a quarantined VLAN from a site by hand, and declares the VLAN ID clean."""
         quarantine = self.world.site(site).quarantine
         if quarantine:
             vlan = int(quarantine[0].vlan)
@@ -128,7 +128,7 @@ class PoolMachine(PoolInvariants):
             declare_clean(unit, site, VlanId(vlan), "cleaned", self.world.service.settings.timing.drain)
 
     def replace_an_unchecked_element(self, name: str) -> None:
-        """An administrator replaces an element by an empty one, and declares it clean."""
+        """An administrator replaces an unchecked element by an empty one, and declares the new element clean."""
         if name not in self.find_unchecked():
             return
         self.carriers.replace(name)
@@ -141,7 +141,7 @@ class PoolMachine(PoolInvariants):
         self.backups = [*self.backups[-1:], (backup, dict(self.pools))]
 
     def restore_a_backup(self, *, oldest: bool) -> None:
-        """An administrator restores a backup, and extends the pools again that were extended after the backup."""
+        """An administrator restores a backup. Then the administrator repeats the later extensions of pools."""
         if not self.backups:
             return
         backup, pools = self.backups[0 if oldest else -1]

@@ -55,7 +55,7 @@ class GatewayMachine(RuleBasedStateMachine, GatewayNetworks):
 
     @rule(vlan=st.sampled_from(VLANS), devices=st.sets(st.sampled_from(DEVICES), max_size=3))
     def a_cluster_appears(self, vlan: int, devices: set[Device]) -> None:
-        """If another cluster had the VLAN ID, it has ended."""
+        """A new cluster replaces the cluster with this VLAN ID, if any."""
         self.count += 1
         self.networks[vlan] = Network(f"c{self.count}", self.gateway.now + LEASE)
         for device in sorted(devices):
@@ -89,7 +89,7 @@ class GatewayMachine(RuleBasedStateMachine, GatewayNetworks):
     def a_network_changes(self, index: int, mtu: int | None) -> None:
         network = self.networks[self.pick(index)]
         network.mtu, devices = mtu, list(network.grants)
-        for device in devices:  # the devices get each other's addresses
+        for device in devices:  # a device can get another device's former address
             network.grants[device] = f"10.0.0.{10 + (DEVICES.index(device) + self.count) % 4}/24"
         self.count += 1
         self.want()

@@ -230,7 +230,7 @@ class GuestRules:
     # The end.
 
     def recover(self) -> None:
-        """Without further faults, the host reaches the wanted state. Without clusters, nothing of them remains."""
+        """The host reaches the wanted state after all faults end. No trace of removed clusters remains."""
         host = self.host
         self.remove_foreign_domains()
         host.end_clones()

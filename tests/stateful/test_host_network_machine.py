@@ -21,7 +21,7 @@ from virtcloud.model.wanted import Segment
 
 LEFT = range(70)
 OPTIONS = tuple(product((None, None, 1400, 4000), (None, None, "addresses", "open"), range(3)))
-"""MTUs, filters and numbers of guests."""
+"""All combinations of a network's MTU, filters and number of guests."""
 STEPS = 40
 
 

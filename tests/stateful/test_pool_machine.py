@@ -1,6 +1,6 @@
 """Tests of pools, leases, quotas, quarantine, retention and restores under any random sequence of calls and faults.
 
-``make test`` always runs the same sequences, so that a failure comes from a change of the code. ``make test-stateful``
+``make test`` always runs the same sequences, so a new failure comes from a change of the code. ``make test-stateful``
 runs further sequences. A failure prints the steps, which ``run`` can repeat.
 """
 

@@ -58,7 +58,11 @@ EVPN = {"name": "evpn", "kind": "evpn", "vnis": "10100-10103", "asn": 65000}
 
 
 class Machine(RuleBasedStateMachine):
-    """A state machine whose rules run in any order. The rules are faults, and calls of users, workers and agents."""
+    """A state machine whose rules run in any order. The rules are faults, and calls of users, workers and agents.
+
+    ``hosts`` maps each host to its clusters and their VLAN IDs. ``forgot`` are the elements whose restart SBF may not
+    have noticed. ``offices`` are the VLANs that administrators created on each switch.
+    """
 
     def __init__(self, database: Callable[[Path], str] = lambda folder: f"sqlite:///{folder / 'sbf.db'}") -> None:
         super().__init__()
@@ -233,10 +237,10 @@ class Machine(RuleBasedStateMachine):
         self.world.service.scheduler.sweep.suspended_after_s = inf
         now, after = self.world.clock.now, self.read_deadlines()
         if any(deadline <= began for deadlines in before.values() for deadline in deadlines):
-            return  # a cluster that SBF ended may have ended the members of its network, too
+            return  # the end of a cluster may have ended the members of its network, too
         for name, (lease_ends, *setup_deadline) in before.items():
             assert after[name][0] >= min(lease_ends, now + min(lease_ends - began, LEASE_GRACE))
-            # SBF may have run for up to RECORD_INTERVAL before this rule's first sweep, since the last record.
+            # Before this rule's first sweep, SBF may have run for up to RECORD_INTERVAL since its last record.
             later = [new - now - (old - began) for old, new in zip(setup_deadline, after[name][1:], strict=True)]
             assert all(timedelta() <= difference < RECORD_INTERVAL for difference in later)
 
@@ -333,7 +337,7 @@ class Machine(RuleBasedStateMachine):
     def find_network(self, view: ClusterView) -> str:
         """Return the ID of the cluster that created the network of ``view``.
 
-        A view names that cluster only by its key, but an ended cluster with the same key may also have VLAN IDs.
+        A view contains only the key of that cluster. An ended cluster with the same key may also have VLAN IDs.
         """
         with self.world.store.read() as unit:
             (network,) = read_networks(unit, find_clusters(unit, ClusterRow.id == view.id)).values()

@@ -118,6 +118,6 @@ class ReplicasMachine(TopologyMachine):
 
 @pytest.mark.postgresql
 @pytest.mark.parametrize("seed", list_seeds(1))
-def test_topology_pools_and_clusters_change_at_two_replicas(postgresql: str, seed: int) -> None:
+def test_two_replicas_change_topology_pools_and_clusters_consistently(postgresql: str, seed: int) -> None:
     actions = {**ACTIONS, ReplicasMachine.replicas_act_together: 12}
     run(ReplicasMachine(postgresql), seed, range(STEPS), actions)

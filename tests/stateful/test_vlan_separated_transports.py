@@ -1,6 +1,6 @@
 """Tests that no two networks share an Ethernet segment on a transport that separates networks only by their VLAN IDs.
 
-Four sites are the fewest with networks that have several sites each and no site in common.
+The tests use four sites: two networks with two sites each and no common site need at least four sites.
 """
 
 from collections.abc import Mapping
@@ -63,7 +63,7 @@ def read_views(world: World) -> list[ClusterView]:
 
 
 def list_segments(world: World) -> list[tuple[str, int]]:
-    """Return the transport and the VLAN ID of each network that has claims, and a transport."""
+    """Return the transport and the VLAN ID of each network that has claims on a transport."""
     networks = [view for view in read_views(world) if view.network is None and len(view.vlans) > 1]
     return [
         (view.joined.transport, vlan)

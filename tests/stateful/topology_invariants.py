@@ -40,16 +40,16 @@ from virtcloud.model.vlans import VlanSet
 OFFICES = "offices"
 """The name of each VLAN that an administrator created."""
 OLD_VLAN = 103
-"""A VLAN of another SBF on a used switch that replaced a switch."""
+"""A VLAN that another SBF configured on a switch, before this switch replaced a switch of the tested SBF."""
 
 
 class TopologyInvariants:
     """SBF and its devices.
 
-    ``occupied`` has each port that an administrator configured for something other than clusters, with its use.
-    ``offices`` has the VLANs that an administrator created on each switch. ``used`` has the switches that replaced
-    other switches, and can have the VLAN of another SBF. ``losses`` has the devices that may have lost their
-    configuration, with the confirmed revision at that time.
+    - ``occupied``: each port that an administrator configured for something other than clusters, with its use.
+    - ``offices``: the VLANs that an administrator created on each switch.
+    - ``used``: the switches that replaced other switches. They may carry ``OLD_VLAN``.
+    - ``losses``: the devices that may have lost their configuration, with the confirmed revision at that time.
     """
 
     world: WorldWithHosts
@@ -80,7 +80,7 @@ class TopologyInvariants:
         self.other_uses_are_unchanged(elements, ports)
 
     def confirmed_clusters_are_carried(self, unit: Unit) -> None:
-        """An element carries each cluster that it has confirmed, unless SBF has not noticed a loss."""
+        """An element carries each cluster that it has confirmed, except after a loss that SBF has not noticed."""
         elements = {row.name: row for row in unit.session.query(ElementRow)}
         confirmed = {name: row.confirmed_revision for name, row in elements.items()}
         self.losses = {name: revision for name, revision in self.losses.items() if confirmed[name] == revision}
@@ -217,7 +217,7 @@ class TopologyInvariants:
                 adopt_ports(unit, switch, {PortName(port): uses.get(port, PortUse())})
 
     def release(self, name: str, port: str, *, forget: bool = False) -> None:
-        """Release a port. An access port cannot be released, unless its former use is forgotten."""
+        """Release a port. For an access port, also forget the former use, because SBF otherwise refuses the release."""
         with self.world.store.change(who="operator") as unit:
             switch = read_topology(unit).elements.get(Name(name))
             if isinstance(switch, Switch):

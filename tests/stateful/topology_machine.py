@@ -32,7 +32,7 @@ POOLS = ("100-102", "100-102", "100", "101-103", "", "102-105")
 
 
 class TopologyMachine(DeviceChanges):
-    """SBF, its devices and its users. Each action takes random choices, and checks what it changed itself."""
+    """SBF, its devices and its users. Each action makes random choices, and checks its own changes."""
 
     def __init__(self, database: str) -> None:
         self.world = WorldWithHosts(database)
@@ -51,7 +51,7 @@ class TopologyMachine(DeviceChanges):
     def change_topology(self, choose: Choice, near: str | None = None) -> None:
         """Replace the topology or one site's part, or return to an earlier topology. Most changes are valid.
 
-        ``near`` is an element at whose site paths change; None for any change at any site.
+        If ``near`` is an element, edits concern only paths at its site. If ``near`` is None, all edits can occur.
         """
         topology, local = self.world.topology(), choose.random() < (0.8 if near else 0.4)
         wanted = choose.choice((self.earlier[0], *self.earlier[-3:]))
@@ -134,7 +134,7 @@ class TopologyMachine(DeviceChanges):
             self.world.converge(name)
 
     def choose_device(self, choose: Choice) -> str | None:
-        """Return a device. Prefer devices that do not carry a new cluster yet. Request a cluster if there are none."""
+        """Return a device, usually one that has not confirmed all its clusters. Request a cluster if all have."""
         if choose.random() < 0.2:
             return choose(self.list_devices())
         if not self.list_incomplete_devices():
@@ -142,7 +142,7 @@ class TopologyMachine(DeviceChanges):
         return choose(self.list_incomplete_devices() or self.list_devices())
 
     def converge_during_another_action(self, choose: Choice) -> None:
-        """Reconcile a device. Another caller changes the topology or a cluster before the reading or the change.
+        """Reconcile a device. Another caller changes the topology or a cluster before the device is read or changed.
 
         After a change of the topology, the worker adds nothing that is no longer wanted.
         """
@@ -157,9 +157,9 @@ class TopologyMachine(DeviceChanges):
             self.only_wanted_is_added(name, switch.applied[applied[0] :], edge.applied[applied[1] :])
 
     def converge_during_a_replacement(self, choose: Choice) -> None:
-        """Reconcile a device, whose description becomes that of another device. Then install the other device.
+        """Reconcile a device, and meanwhile replace its description in the topology. Then install the described device.
 
-        If the description changes before the reading, the worker does not change the former device.
+        If the topology changes before the worker reads the device, the worker does not change the former device.
         """
         if (name := self.choose_device(choose)) is None:
             return
@@ -172,7 +172,7 @@ class TopologyMachine(DeviceChanges):
         self.install_another_device(name, choose)
 
     def converge_during(self, name: str, hook: str, action: Callable[[], None]) -> None:
-        """Reconcile a device, and call ``action`` in a hook. Raise the exception of ``action`` again."""
+        """Reconcile a device, and call ``action`` in a hook of the device. Raise an exception of ``action`` again."""
         raised = list[Exception]()
 
         def act() -> None:
@@ -193,7 +193,7 @@ class TopologyMachine(DeviceChanges):
             raise error
 
     def lose_a_device_and_change_its_site(self, choose: Choice) -> None:
-        """Reconcile a device, which is cut off in the middle. Then perhaps change the topology of its site."""
+        """Reconcile a device that becomes unreachable during this. Then perhaps change the topology of its site."""
         if (name := self.choose_device(choose)) is None:
             return
         for device in self.find_devices(name):
@@ -280,7 +280,7 @@ ACTIONS: Actions = {
 
 
 def run(machine: TopologyMachine, seed: int, steps: Iterable[int], actions: Actions = ACTIONS) -> None:
-    """Take random steps, and check the invariants after each step. Each number of a step determines its choices."""
+    """Take random steps, and check the invariants after each step. A step's number determines its random choices."""
     try:
         for number in steps:
             choose = Choice(f"{seed} {number}")
