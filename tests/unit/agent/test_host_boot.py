@@ -1,4 +1,4 @@
-"""The detection of a reboot, and the reconciler's report after a reboot."""
+"""Tests of the detection of a reboot, and of the reconciler's report after a reboot."""
 
 import errno
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def boot(tmp_path: Path) -> Boot:
     return start
 
 
-def test_a_reboot_is_unreported_if_an_earlier_boot_was_reported(boot: Boot) -> None:
+def test_a_boot_after_the_reported_boot_is_an_unreported_reboot(boot: Boot) -> None:
     first = boot("1")
     assert not first.is_unreported, "without a record, as after an upgrade, a boot is no unreported reboot"
     first.record_report()

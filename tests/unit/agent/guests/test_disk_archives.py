@@ -1,4 +1,4 @@
-"""Images made from disks of virtual machines, with qemu-img."""
+"""Tests of images that are made from disks of virtual machines, with qemu-img."""
 
 import os
 import select

@@ -52,7 +52,7 @@ def test_a_kill_for_lack_of_host_memory_is_another_cause(log: Log) -> None:
     assert log.kills.find_cause(DOMAIN, 30) is EndCause.HOST_MEMORY
 
 
-def test_a_kill_explains_one_end_of_its_guest_only(log: Log) -> None:
+def test_a_kill_explains_only_one_end_of_its_guest(log: Log) -> None:
     log.write(record(CGROUPS))
     other = log.kills.find_cause("vc-0123456789ab-n10", 30)
     assert [other, log.kills.find_cause(DOMAIN, 30), log.kills.find_cause(DOMAIN, 30)] == [
@@ -83,5 +83,5 @@ def test_a_line_of_a_program_records_no_kill(log: Log) -> None:
     assert log.kills.find_cause(DOMAIN, 30) is EndCause.UNKNOWN
 
 
-def test_without_the_kernels_log_no_cause_is_known(tmp_path: Path) -> None:
+def test_the_cause_is_unknown_if_the_kernels_log_is_missing(tmp_path: Path) -> None:
     assert MemoryKills(tmp_path / "missing").find_cause(DOMAIN, 30) is EndCause.UNKNOWN
