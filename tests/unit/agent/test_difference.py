@@ -1,3 +1,5 @@
+"""Tests of the steps that turn a host's observed state into the wanted state."""
+
 from collections.abc import Callable
 from dataclasses import replace
 

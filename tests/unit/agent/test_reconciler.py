@@ -189,7 +189,7 @@ def test_drift_is_reported_before_it_is_corrected(
 
 
 def want_with_mtu(service: FakeElementApi, make_segment: Make) -> str:
-    """Make SBF want two clusters: one with an MTU and a guest. Return the name of the guest's port."""
+    """Set SBF's wanted state to two clusters, one with an MTU and a guest. Return the name of the guest's port."""
     service.want(make_segment("a", 100, ("g1",)).model_copy(update={"mtu": 1450}), make_segment("b", 101))
     return names.guest_port_name("a", "g1", 100)
 

@@ -27,7 +27,7 @@ def test_addresses_expire_although_the_clock_was_a_year_ahead() -> None:
     assert set(merge(corrected, "192.0.2.2", at=NOW + KEEP_S).addresses) == {"192.0.2.2"}
 
 
-def test_an_address_that_is_answered_again_stays() -> None:
+def test_an_address_stays_if_later_answers_contain_it() -> None:
     changed = merge(merge(FqdnRecord(), "192.0.2.1"), "192.0.2.2")
     again = merge(changed, "192.0.2.1", at=NOW + KEEP_S - 1)
     assert set(merge(again, "192.0.2.1", at=NOW + KEEP_S).addresses) == {"192.0.2.1", "192.0.2.2"}

@@ -58,7 +58,7 @@ class NamedWorld:
         self.world.correct_sets()
 
     def start_anew(self, *addresses: str) -> None:
-        """Make the gateway forget all former addresses of the name, and resolve the name to ``addresses``."""
+        """Delete all former addresses of the name at the gateway, and resolve the name to ``addresses``."""
         self.world.outside.receive(())
         self.request()
         self.resolve(*addresses)

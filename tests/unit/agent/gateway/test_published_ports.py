@@ -1,7 +1,7 @@
 """Tests of published ports on the real kernel.
 
-Port 40000 of the gateway leads to a guest of a cluster whose router is the gateway. Port 40001 leads to a guest of an
-identical cluster without a router.
+A publication forwards a port of the gateway to a port of a guest. Port 40000 leads to a guest of a cluster whose router
+is the gateway. Port 40001 leads to a guest of an identical cluster without a router.
 """
 
 import errno

@@ -239,9 +239,7 @@ def test_an_unrecorded_connection_starts_again_at_the_new_agent(
     assert "restarting" in in_world(work)
 
 
-def test_a_device_waits_for_the_new_agents_wanted_document(
-    in_world: Callable[..., Any], authority: VpnAuthority
-) -> None:
+def test_a_device_waits_until_a_new_agent_has_its_grants(in_world: Callable[..., Any], authority: VpnAuthority) -> None:
     device = authority.make_device("laptop")
 
     def work(world: GatewayWorld) -> object:

@@ -69,7 +69,7 @@ def test_a_disk_is_kept_if_only_the_memory_changes(folder: Path, image: QemuImag
 
 
 @pytest.mark.parametrize("changed", ["size", "image", "killed"])
-def test_a_disk_is_replaced_only_for_a_reason(
+def test_a_disk_is_replaced_after_a_change_or_a_kill(
     folder: Path, image: QemuImage, make_guest: MakeGuest, changed: str
 ) -> None:
     ensure_disks(folder, image, make_guest())
@@ -210,7 +210,7 @@ def test_an_image_is_checked_without_roots_rights(  # noqa: PLR0913, PLR0917 - f
     assert describe(folder / "disk.qcow2")["virtual-size"] == 20 * MIB
 
 
-def test_the_check_of_an_image_is_limited(
+def test_the_check_of_an_image_has_a_memory_limit(
     folder: Path, full_image: QemuImage, make_guest: MakeGuest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(guest_disks, "CHECK_LIMITS", ("--as=1048576",))

@@ -73,12 +73,12 @@ def test_a_kill_that_a_guest_survived_explains_no_later_end(
     assert guests.find_end_cause("0123456789ab", "n1", within_s) is cause
 
 
-def test_a_guest_with_a_shorter_name_was_not_killed(log: Log) -> None:
+def test_a_kill_does_not_count_for_a_shorter_name(log: Log) -> None:
     log.write(record(CGROUPS.replace(DOMAIN, f"{DOMAIN}0")))
     assert log.kills.find_cause(DOMAIN, 30) is EndCause.UNKNOWN
 
 
-def test_a_line_of_a_program_records_no_kill(log: Log) -> None:
+def test_a_programs_line_in_the_log_records_no_kill(log: Log) -> None:
     log.write("6,1204,8823,-;stress invoked oom-killer: gfp_mask=0xcc0\n")
     assert log.kills.find_cause(DOMAIN, 30) is EndCause.UNKNOWN
 

@@ -1,3 +1,5 @@
+"""Tests of a guest's peer files, which list the guests of the guest's network (hosts, known_hosts, host files)."""
+
 import re
 
 import pytest

@@ -1,3 +1,5 @@
+"""Tests of the segments of a host, on a kernel in memory."""
+
 from collections.abc import Callable
 
 import pytest
