@@ -85,7 +85,7 @@ def test_one_agent_serves_a_host_and_a_scheduler() -> None:
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o077])
-def test_the_modes_of_folders_do_not_depend_on_the_callers_umask(umask: int) -> None:
+def test_folder_modes_do_not_depend_on_the_callers_umask(umask: int) -> None:
     """With umask 077, QEMU could not reach the disks of guests. With umask 000, all users could replace the disks."""
     folder = Path(tempfile.mkdtemp())  # not tmp_path, because the path of a socket has at most 107 characters
     state, run = folder / "state/agent", folder / "run/virtcloud"

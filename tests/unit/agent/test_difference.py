@@ -1,3 +1,5 @@
+"""Tests of the steps that turn a host's observed state into the wanted state."""
+
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -146,7 +148,7 @@ def test_a_reset_restarts_the_guest_once(make_segment: Make) -> None:
 
 
 def test_a_lower_number_of_resets_restarts_no_guest(make_segment: Make) -> None:
-    """SBF's database was restored from a backup without the reset."""
+    """SBF's database was restored from a backup that was made before the reset."""
     restored = make_segment("a", 100, ("g1",))
     started = observed_host(with_power(restored, starts=1))
     assert compute_difference(wanted(restored), started) == []
@@ -237,7 +239,7 @@ def test_a_new_guest_keeps_the_filters_of_other_guests(make_segment: Make) -> No
     assert {step.cluster for step in steps} == {"b"}
 
 
-def test_changed_rules_concern_every_cluster_with_guests(make_segment: Make) -> None:
+def test_changed_rules_cause_a_step_for_every_cluster_with_guests(make_segment: Make) -> None:
     segments = make_segment("a", 100, ("g1",)), make_segment("b", 101, ("g1",)), make_segment("c", 102)
     ports = guest_port("a", 100), guest_port("b", 101)
     observed = with_filters(observed_host(*segments), *ports, faults=("the rules of chain guest were changed",))
@@ -260,7 +262,7 @@ def test_a_host_without_guests_needs_no_filters(make_segment: Make) -> None:
     assert compute_difference(wanted(segment), observed) == []
 
 
-def test_an_agent_that_learns_of_seeds_restarts_no_guest(make_segment: Make) -> None:
+def test_an_agent_upgraded_to_use_seeds_restarts_no_guest(make_segment: Make) -> None:
     """An older agent started the guest and ignored the seed. The upgraded agent reads the same wanted document."""
     segment = make_segment("a", 100, ("g1",))
     seed = GuestSeed(user=UserName("alice"), host_key=SecretStr("x"), cluster_key=SecretStr("y"))

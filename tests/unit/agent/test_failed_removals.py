@@ -52,7 +52,7 @@ def test_a_failed_removal_is_no_drift(
     assert "drifted" not in [kind for kind, _ in service.reports]
 
 
-def test_a_failed_removal_confirms_no_failed_cluster(
+def test_a_failed_cluster_is_not_confirmed_beside_a_failed_removal(
     reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make
 ) -> None:
     service.want(make_segment("a", 100))
@@ -74,7 +74,7 @@ def test_an_unbuilt_segment_is_not_confirmed_beside_a_failed_removal(
     assert service.reports[-1] == ("error", 2)
 
 
-def test_a_former_sbf_receives_a_failed_removal_as_an_error(
+def test_an_earlier_sbf_receives_a_failed_removal_as_an_error(
     reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make
 ) -> None:
     service.want(make_segment("a", 100))

@@ -55,7 +55,7 @@ def test_an_ended_guest_is_started_again_at_once(world: World) -> None:
     assert [str(step) for step in world.host.steps] == ["start g1"]
 
 
-def test_the_cluster_is_complete_when_the_guest_has_run(world: World) -> None:
+def test_a_cluster_completes_after_its_guest_ran_for_ten_seconds(world: World) -> None:
     world.end_guest()
     world.reconcile(100)
     assert (list(world.reconcile(9.9)), list(world.reconcile(0.1))) == (["a"], [])
@@ -67,7 +67,7 @@ def test_the_end_of_a_guest_concerns_no_other_cluster(world: World) -> None:
     assert world.service.reports == [("confirmed", 1)] * 2  # a report of drift would degrade all clusters
 
 
-def test_a_guest_without_memory_is_named_with_its_limit(world: World) -> None:
+def test_the_report_names_the_memory_limit_of_an_ended_guest(world: World) -> None:
     world.host.end_causes["g1"] = EndCause.MEMORY_LIMIT
     world.end_guest()
     assert world.reconcile(100)["a"].startswith(
@@ -95,7 +95,7 @@ def test_a_guest_that_ends_at_once_starts_after_longer_pauses(world: World) -> N
 
 
 def test_a_guest_that_ends_often_never_completes_its_cluster(world: World) -> None:
-    """If the cluster counted as complete between two ends, it would be active then, and degraded after each end."""
+    """If the cluster counted as complete between two ends, it would alternate between active and degraded."""
     for _ in range(600):
         world.end_guest()
         assert "a" in world.reconcile(3)
@@ -128,7 +128,7 @@ def test_a_guest_that_cannot_start_again_concerns_no_other_cluster(world: World)
     assert world.service.reports == [("confirmed", 1), ("confirmed", 1), ("confirmed", 2)]
 
 
-def test_a_guest_that_starts_again_at_last_completes_its_cluster(world: World) -> None:
+def test_a_guest_that_finally_starts_completes_its_cluster(world: World) -> None:
     world.end_guest()
     world.host.refuses = {"a"}
     for _ in range(2):
@@ -185,7 +185,7 @@ def test_after_a_long_run_an_end_counts_as_the_first(world: World) -> None:
     assert world.reconcile(600)["a"].startswith("guest g1 ended: ")
 
 
-def test_guests_of_a_dead_hypervisor_have_not_ended(world: World) -> None:
+def test_guests_of_an_unreachable_hypervisor_have_not_ended(world: World) -> None:
     running = world.host.observed
     world.host.observed = replace(running, guests=(), hypervisor_errors=("libvirt hangs",))
     world.reconcile(1)
@@ -193,7 +193,7 @@ def test_guests_of_a_dead_hypervisor_have_not_ended(world: World) -> None:
     assert world.reconcile(1) == {}
 
 
-def test_an_end_hides_no_fault_of_another_guest(world: World) -> None:
+def test_an_ended_guest_and_anothers_fault_are_both_reported(world: World) -> None:
     world.host.waits = {"a": "fetching image disk: 0 %; the server does not answer; trying again"}
     world.end_guest()
     text = world.reconcile(100)["a"]
@@ -201,7 +201,7 @@ def test_an_end_hides_no_fault_of_another_guest(world: World) -> None:
     assert text.endswith("; fetching image disk: 0 %; the server does not answer; trying again")
 
 
-def test_a_failed_start_hides_no_end_of_another_guest(world: World) -> None:
+def test_a_failed_start_and_anothers_end_are_both_reported(world: World) -> None:
     for _ in range(2):
         world.end_guest()
         world.reconcile(1)

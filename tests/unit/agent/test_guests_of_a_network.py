@@ -1,4 +1,7 @@
-"""Tests that missing guests of the cluster that created a network do not concern the other clusters of the network."""
+"""Tests that missing guests of the cluster that created a network do not concern the other clusters of the network.
+
+A network is held if SBF requires that the host creates no part of the network (`UNCHECKED_NETWORK`).
+"""
 
 from collections.abc import Callable
 

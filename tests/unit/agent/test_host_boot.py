@@ -1,4 +1,4 @@
-"""The detection of a reboot, and the reconciler's report after a reboot."""
+"""Tests of the detection of a reboot, and of the reconciler's report after a reboot."""
 
 import errno
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def boot(tmp_path: Path) -> Boot:
     return start
 
 
-def test_a_reboot_is_unreported_if_an_earlier_boot_was_reported(boot: Boot) -> None:
+def test_a_boot_after_the_reported_boot_is_an_unreported_reboot(boot: Boot) -> None:
     first = boot("1")
     assert not first.is_unreported, "without a record, as after an upgrade, a boot is no unreported reboot"
     first.record_report()
@@ -42,7 +42,7 @@ def test_a_record_that_cannot_be_written_is_an_error(boot: Boot, tmp_path: Path)
 
 
 def test_a_rebooted_host_reports_drift_despite_a_new_revision(boot: Boot, make_segment: Callable[..., Segment]) -> None:
-    """A cluster that ends while its host reboots must not hide that the host has lost another cluster."""
+    """A new revision, here the end of a cluster during the reboot, must not hide that the host lost other clusters."""
     service, host = FakeElementApi(), FakeManagedHost()
     service.want(make_segment("a", 100), make_segment("b", 101))
     for boot_id, reports in (("1", ["confirmed"]), ("2", ["drifted", "confirmed"]), ("2", ["confirmed"])):

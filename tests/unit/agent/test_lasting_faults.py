@@ -1,4 +1,4 @@
-"""The reports about faults that no step of the agent corrects."""
+"""Tests of the reports about faults that no step of the agent corrects."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -73,10 +73,10 @@ def test_a_guest_without_its_port_is_reported_while_it_lasts(
 
 
 @pytest.mark.usefixtures("running")
-def test_a_container_without_a_port_for_a_moment_is_no_fault(
+def test_a_container_that_briefly_lacks_its_port_is_no_fault(
     reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, clock: Clock
 ) -> None:
-    """A container that reboots gets a new port. After a failed step, the next reading follows after half a second."""
+    """A container that reboots gets a new port. After a failed step, the agent reads the host again after 0.5 s."""
     for _ in range(2):
         show_interfaces(host, "eth0.100", "br100")
         for _ in range(4):
@@ -147,7 +147,7 @@ PUBLICATION = {
 def test_missing_ipv6_forwarding_is_reported_if_it_is_needed(
     make_segment: Make, networks: list[str], publications: list[object], users: str | None
 ) -> None:
-    """Guests reach a destination with IPv4 networks and IPv6 networks by IPv4."""
+    """If a destination has IPv4 networks and IPv6 networks, guests reach the destination by IPv4."""
     segment = make_routed(make_segment, *networks, publications=publications)
     faults = list(find_outside_faults(segment, ObservedOutside({}, {"eth1": True}, forwards_ipv6=False)))
     assert [fault.partition(", got 0")[0] for fault in faults] == (

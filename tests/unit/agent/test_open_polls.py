@@ -38,7 +38,7 @@ class ScriptedSbf:
 
 
 def open_poll(sbf: ScriptedSbf) -> tuple[OpenPoll, list[Callable[[], None]]]:
-    """Return a poll and a list. Instead of starting threads, the poll adds their functions to the list.
+    """Return a poll and a list. The poll starts no threads, but adds the functions of the threads to the list.
 
     The test calls these functions.
     """
@@ -74,7 +74,7 @@ def test_an_error_of_the_open_poll_is_raised_once() -> None:
 
 
 @pytest.mark.parametrize("after", [None, 2])
-def test_an_unsettled_document_is_polled_by_each_call(after: int | None) -> None:
+def test_without_a_usable_document_each_call_sends_a_poll(after: int | None) -> None:
     sbf = ScriptedSbf(CHANGED)
     poll, threads = open_poll(sbf)
     assert (poll.wanted("h1", after, 5), threads, sbf.polls) == (CHANGED, [], [(after, 5)])
@@ -93,7 +93,7 @@ def test_a_poll_for_a_former_revision_is_abandoned() -> None:
 
 
 def test_without_a_thread_each_call_sends_its_own_poll() -> None:
-    """For example, a host whose processes use all permitted tasks. The agent must continue."""
+    """If the host's processes use all permitted tasks, no thread can be started. The agent must still poll SBF."""
     sbf = ScriptedSbf(SETTLED, CHANGED)
 
     def refuse(_work: Callable[[], None]) -> None:

@@ -74,7 +74,7 @@ def test_freed_memory_of_large_blocks_returns_to_the_kernel() -> None:
     assert _run(FREE_LARGE_BLOCKS) < 5
 
 
-def test_collections_skip_the_imported_modules() -> None:
+def test_garbage_collections_skip_the_imported_modules() -> None:
     assert _run(COLLECT) < 100
 
 

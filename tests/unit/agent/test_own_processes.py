@@ -71,7 +71,7 @@ def test_a_lack_of_file_descriptors_is_no_process_end() -> None:
         process.kill()
 
 
-def test_a_lack_of_file_descriptors_makes_no_record_unreadable(tmp_path: Path) -> None:
+def test_a_lack_of_file_descriptors_is_no_unreadable_record(tmp_path: Path) -> None:
     """If the agent took the record for unreadable, it would replace the recorded server."""
     record = RecordedProcess(pid=1, started=2, boot="b")
     write_record(tmp_path / "record.json", record)

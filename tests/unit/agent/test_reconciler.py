@@ -74,7 +74,7 @@ def test_a_segment_with_unknown_requirements_is_refused(
     )
 
 
-def test_unknown_new_requirements_stop_no_guest_and_are_unconfirmed(
+def test_unknown_new_requirements_change_nothing_and_stay_unconfirmed(
     reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make
 ) -> None:
     service.want(make_segment("a", 100, ("g1",)))
@@ -189,7 +189,7 @@ def test_drift_is_reported_before_it_is_corrected(
 
 
 def want_with_mtu(service: FakeElementApi, make_segment: Make) -> str:
-    """Make SBF want two clusters: one with an MTU and a guest. Return the name of the guest's port."""
+    """Set SBF's wanted state to two clusters, one with an MTU and a guest. Return the name of the guest's port."""
     service.want(make_segment("a", 100, ("g1",)).model_copy(update={"mtu": 1450}), make_segment("b", 101))
     return names.guest_port_name("a", "g1", 100)
 
@@ -202,7 +202,7 @@ def change_mtus(host: FakeManagedHost, mtus: dict[str, int]) -> None:
 def test_the_mtu_of_a_rebooted_containers_port_is_no_drift(
     reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make
 ) -> None:
-    """When root in a container reboots the container, its port is new. Other clusters must not become degraded."""
+    """If root in a container reboots the container, the port is new. Other clusters must not become degraded."""
     port = want_with_mtu(service, make_segment)
     reconciler.reconcile_once()
     change_mtus(host, {"br100": 1450, port: 1500})

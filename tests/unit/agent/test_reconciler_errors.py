@@ -160,7 +160,7 @@ def test_a_refused_guest_is_no_drift_for_a_restarted_agent(
 
 
 @pytest.mark.usefixtures("two_clusters")
-def test_a_refused_guest_and_a_failed_removal_delay_no_other_cluster(
+def test_refused_guests_and_failed_removals_delay_no_other_cluster(
     reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost
 ) -> None:
     host.observed = ObservedHost((*host.observed.segments, ObservedSegment("gone", 102, "eth0")))
@@ -207,10 +207,10 @@ def test_a_wanted_guest_that_cannot_stop_delays_no_other_cluster(
     assert service.incomplete[1] == {"a": "could not stop g1: the kernel refused"}
 
 
-def test_a_wanted_guest_that_cannot_stop_beside_a_failed_removal_is_not_confirmed(
+def test_a_failed_removal_prevents_confirmation_if_guests_cannot_stop(
     reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, reset: Segment
 ) -> None:
-    """The cluster has another VLAN ID, so SBF would free the former VLAN ID."""
+    """SBF has changed the cluster's VLAN ID. After a confirmation, SBF would free the former VLAN ID."""
     service.want(reset.model_copy(update={"vlan": 103}))
     reconciler.reconcile_once()
     assert service.reports == [("confirmed", 1), ("error", 3)]
@@ -218,10 +218,10 @@ def test_a_wanted_guest_that_cannot_stop_beside_a_failed_removal_is_not_confirme
 
 
 @pytest.mark.parametrize("owner", [None, "m1"])
-def test_a_guest_to_switch_off_that_cannot_stop_is_not_confirmed(
+def test_a_running_guest_that_should_be_off_is_not_confirmed(
     reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make, owner: str | None
 ) -> None:
-    """SBF would show the running guest as confirmed off, because a stopped guest needs no complete cluster."""
+    """After a confirmation, SBF would show the running guest as off, even if its cluster is incomplete."""
     network = make_segment("a", 100, ("g1",)).model_copy(update={"members": {"m1": "key-m1"}})
     guest = network.guests[0].model_copy(update={"cluster": owner})
     service.want(network.model_copy(update={"guests": (guest,)}))
@@ -253,7 +253,7 @@ def test_a_leaving_members_guest_that_cannot_stop_is_not_confirmed(
     make_segment: Make,
     make_guest: Callable[..., GuestWanted],
 ) -> None:
-    """SBF would regard the member as removed although its guest runs."""
+    """After a confirmation, SBF would regard the member as removed although the member's guest runs."""
     network = make_segment("a", 100, ("g1",))
     service.want(with_members(network, make_guest, "m1"))
     reconciler.reconcile_once()
@@ -316,7 +316,7 @@ def test_a_revision_is_confirmed_when_its_error_is_gone(
     assert service.reports == [("error", 1), ("confirmed", 1)]
 
 
-def test_a_removed_cluster_that_failed_leaves_nothing(
+def test_a_failed_cluster_leaves_nothing_after_its_removal(
     reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make
 ) -> None:
     host.refuses = {"a"}

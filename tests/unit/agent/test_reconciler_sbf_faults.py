@@ -43,7 +43,7 @@ def test_flushed_filters_are_set_again_without_sbf(
     assert (host.observed.filters, host.observed.guests) == (before.filters, ())
 
 
-def test_a_host_that_cannot_be_read_does_not_end_the_wait_for_sbf(
+def test_an_unreadable_host_does_not_end_the_wait_for_sbf(
     reconciler: HostReconciler,
     service: FakeElementApi,
     host: FakeManagedHost,

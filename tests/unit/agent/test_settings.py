@@ -16,7 +16,7 @@ def write_settings(folder: Path, text: str) -> Path:
     return path
 
 
-def test_two_keys_are_sufficient(tmp_path: Path) -> None:
+def test_settings_need_only_two_keys(tmp_path: Path) -> None:
     settings = read_settings(write_settings(tmp_path, 'element = "brno-h1"\nsbf = "unix:///run/sbf.sock"\n'))
     assert (settings.element, settings.hypervisors, settings.guests.stop_grace) == ("brno-h1", {}, 5)
 

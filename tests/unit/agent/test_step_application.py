@@ -1,4 +1,8 @@
-"""Tests of the application of steps. Starts of guests are applied in parallel."""
+"""Tests of the application of steps. Starts of guests are applied in parallel.
+
+The last tests concern held networks. A network is held if SBF requires that the host creates no part of the network,
+because the network's VLAN ID may still be in use elsewhere (`UNCHECKED_NETWORK`).
+"""
 
 import threading
 import time
@@ -47,7 +51,7 @@ def apply(host: FakeManagedHost, segment: Segment, at_once: int, stop: StopSigna
     return StepApplication("h1", host, stop or StopSignal(), lambda: None, at_once).apply(steps, {})
 
 
-def test_guests_of_a_host_start_side_by_side(make_segment: Make) -> None:
+def test_guests_of_a_host_start_at_the_same_time(make_segment: Make) -> None:
     all_started = threading.Barrier(3)
     outcomes = apply(StartingHost(lambda _: all_started.wait(TIMEOUT_S)), make_segment("a", 100, ("g1", "g2", "g3")), 3)
     assert outcomes.errors == {}
@@ -75,7 +79,7 @@ def refuse_first(name: str) -> None:
 
 
 @pytest.mark.parametrize("at_once", [1, 3])
-def test_a_guest_that_fails_holds_back_no_other(make_segment: Make, at_once: int) -> None:
+def test_a_guest_that_fails_does_not_prevent_other_starts(make_segment: Make, at_once: int) -> None:
     host = StartingHost(refuse_first)
     outcomes = apply(host, make_segment("a", 100, ("g1", "g2", "g3")), at_once)
     assert (sorted(host.ended), outcomes.errors) == (["g2", "g3"], {"a": "could not start g1: no memory"})
@@ -187,7 +191,7 @@ def test_filters_are_set_although_a_guest_does_not_stop() -> None:
     assert host.filtered == ["a"]
 
 
-def test_a_servers_error_prevents_no_other_server_of_the_gateway() -> None:
+def test_an_error_of_routing_prevents_no_step_of_sshd() -> None:
     class HostWithoutLink(FakeManagedHost):
         def apply(self, step: Step) -> None:
             if isinstance(step, RouteOutside):
@@ -200,7 +204,7 @@ def test_a_servers_error_prevents_no_other_server_of_the_gateway() -> None:
     assert outcomes.errors == {"": "could not route 0 networks to the outside: the interface eth9 is missing"}
 
 
-def test_a_held_network_is_not_set_up_and_others_are(make_segment: Make) -> None:
+def test_only_a_held_network_is_not_set_up(make_segment: Make) -> None:
     held = make_segment("a", 100, ("g1",)).model_copy(update={"requires": (UNCHECKED_NETWORK,)})
     other = make_segment("b", 101, ("g2",))
     steps: list[Step] = [
@@ -233,6 +237,6 @@ def test_guests_stop_before_their_held_segment_is_removed(make_segment: Make) ->
     assert split_held_steps([*removal, StartGuest(held, held.guests[0])])[0] == removal
 
 
-def test_what_exists_of_a_held_network_can_be_removed(make_segment: Make) -> None:
+def test_the_existing_parts_of_a_held_network_can_be_removed(make_segment: Make) -> None:
     steps: list[Step] = [StopGuests("a", ("g1",)), RemoveSegment("a", 100)]
     assert split_held_steps(steps) == (steps, {})

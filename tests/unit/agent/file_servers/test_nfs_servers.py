@@ -140,7 +140,7 @@ def test_clients_read_and_write_as_the_owner(in_network: Run) -> None:
     in_network(scenario)
 
 
-def test_nothing_beside_the_exports_is_reached(in_network: Run) -> None:
+def test_files_outside_of_the_exports_are_not_reached(in_network: Run) -> None:
     def scenario() -> None:
         with opened() as gateway, NfsClient(LOOPBACK).start_session() as client:
             (gateway.home / "link").symlink_to(gateway.folder / "home/other/file")
@@ -152,7 +152,7 @@ def test_nothing_beside_the_exports_is_reached(in_network: Run) -> None:
     in_network(scenario)
 
 
-def test_the_handle_of_a_file_elsewhere_opens_nothing(in_network: Run) -> None:
+def test_a_handle_from_a_former_export_opens_no_file(in_network: Run) -> None:
     """A client can send any file handle.
 
     In this test, the client sends the handle of a file in a folder that was exported earlier.
@@ -239,7 +239,7 @@ def test_a_server_that_hangs_is_replaced(in_network: Run, monkeypatch: pytest.Mo
     in_network(scenario)
 
 
-def test_more_than_1024_servers_can_be_asked(
+def test_more_than_1024_servers_can_be_probed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -274,7 +274,7 @@ def test_a_server_that_answers_again_is_left_alone(in_network: Run, monkeypatch:
     in_network(scenario)
 
 
-def test_a_guest_that_uses_all_connections_restarts_no_server(in_network: Run) -> None:
+def test_a_guest_that_uses_all_connections_causes_no_restart(in_network: Run) -> None:
     def scenario() -> None:
         with opened() as gateway, ExitStack() as stack:
             for _ in range(CONNECTIONS + 10):
@@ -403,7 +403,7 @@ def test_files_stay_in_a_file_system_of_the_given_size(in_network: Run) -> None:
     ("owner", "error"),
     [("nobody-has-this-name", "found none; .* rights: add the account"), ("daemon", "got daemon with user ID")],
 )
-def test_an_owner_without_an_account_of_a_person_is_refused(in_network: Run, owner: str, error: str) -> None:
+def test_an_owner_without_a_personal_account_is_refused(in_network: Run, owner: str, error: str) -> None:
     def scenario() -> None:
         with furnished() as gateway:
             segment = gateway.make_segment()

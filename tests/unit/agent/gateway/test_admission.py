@@ -79,7 +79,7 @@ def test_a_certificate_without_grant_is_refused() -> None:
         decide(REQUEST._replace(fingerprint=OTHER), GRANTS, NOW)
 
 
-def test_a_grant_is_over_at_its_end() -> None:
+def test_a_grant_admits_no_device_at_its_end_time() -> None:
     end = NOW + timedelta(hours=1)
     assert decide(REQUEST, GRANTS, end - timedelta(microseconds=1)).network == "c1"
     with pytest.raises(Forbidden, match=LEASE_ENDED):
@@ -97,7 +97,7 @@ def test_a_session_with_a_grant_continues() -> None:
     assert find_reasons(make_network(make_grant())) == []
 
 
-def test_a_connection_newer_than_the_replaced_one_continues() -> None:
+def test_a_connection_that_began_after_the_replacement_continues() -> None:
     assert find_reasons(make_network(make_grant(replaced=NOW - timedelta(microseconds=1)))) == []
 
 

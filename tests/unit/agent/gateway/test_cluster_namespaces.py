@@ -169,7 +169,7 @@ def test_guests_learn_the_mac_address_of_a_new_gateway(with_gateway: Callable[..
     assert with_gateway(work) is True
 
 
-def test_identical_networks_have_namespaces_of_their_own(with_gateway: Callable[..., object]) -> None:
+def test_identical_networks_have_separate_namespaces(with_gateway: Callable[..., object]) -> None:
     def work(gateway: Gateway) -> object:
         gateway.run("ip", "link", "set", "eth0", "down")
         return gateway.ping(vlan=100), gateway.ping(vlan=200)
@@ -278,7 +278,7 @@ def test_a_foreign_interface_with_a_ports_name_stays(with_gateway: Callable[...,
     assert with_gateway(work) is True
 
 
-def test_a_network_without_gateway_addresses_leaves_nothing(with_gateway: Callable[..., object]) -> None:
+def test_a_removed_network_leaves_no_port_mount_or_folder(with_gateway: Callable[..., object]) -> None:
     def work(gateway: Gateway) -> object:
         gateway.segments = ()
         steps = gateway.reconcile()
@@ -346,7 +346,7 @@ def test_refused_addresses_of_the_gateway_are_written_again(tmp_path: Path, monk
     assert written == [1, 1]
 
 
-def test_names_are_written_with_the_present_addresses_of_the_gateway(
+def test_correct_sets_repeats_a_failed_write_of_gateway_addresses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`receive` fails to write the gateway's addresses. `correct_sets` writes them again, with addresses of FQDNs."""
@@ -366,10 +366,10 @@ def test_names_are_written_with_the_present_addresses_of_the_gateway(
     assert written == [[4, ["192.0.2.9"]], [4, ["192.0.2.9"]]]
 
 
-def test_names_are_written_with_addresses_that_arrive_meanwhile(
+def test_resolved_fqdns_are_written_with_the_newest_gateway_addresses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The thread that resolves FQDNs waits for the lock while `receive` writes new addresses of the gateway."""
+    """`receive` writes a new address of the gateway while the thread that resolves FQDNs waits for the lock."""
     written: list[Any] = []
 
     def accept(requests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -395,7 +395,9 @@ def test_names_are_written_with_addresses_that_arrive_meanwhile(
     assert written == [[4, ["192.0.2.9"]], both, both]
 
 
-def test_the_gateways_addresses_stay_until_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_correct_sets_writes_no_gateway_addresses_before_receive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The thread that resolves FQDNs can call `correct_sets` before the first successful call of `receive`."""
     written: list[Any] = []
 

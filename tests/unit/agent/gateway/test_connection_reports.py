@@ -62,7 +62,7 @@ def test_the_last_report_of_stopped_servers_has_no_connections() -> None:
     assert api.reports == [1, 0]
 
 
-def test_the_last_connections_end_is_reported() -> None:
+def test_the_end_of_the_last_connection_is_reported() -> None:
     api, connections = FakeVpnApi(), [(CONNECTION,), ()]
     reporter = ConnectionReporter(Name("gw"), api, lambda: connections.pop(0))
     assert (reporter.report(), reporter.report()) == (True, True)

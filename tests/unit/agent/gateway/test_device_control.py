@@ -72,7 +72,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_a_recorded_connection_with_the_same_name_gets_a_notice(gateway: SimulatedGateway, commands: list[str]) -> None:
-    """OpenVPN's command ``kill`` closes all connections with one common name, so each of them gets a notice first."""
+    """OpenVPN's command ``kill`` closes all connections with one common name. Each connection first gets a notice."""
     gateway.end_agent()
     gateway.servers[0].connect(DEVICES[0], gateway.uptime)
     commands.clear()

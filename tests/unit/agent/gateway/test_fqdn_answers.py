@@ -21,13 +21,13 @@ def test_a_former_address_stays_for_an_hour() -> None:
     assert (set(before.addresses), set(after.addresses)) == ({"192.0.2.1", "192.0.2.2"}, {"192.0.2.2"})
 
 
-def test_a_clock_that_was_a_year_ahead_keeps_no_address_for_a_year() -> None:
+def test_addresses_expire_although_the_clock_was_a_year_ahead() -> None:
     ahead = merge(merge(FqdnRecord(), "192.0.2.1"), "192.0.2.2", at=NOW + 365 * 86400)
     corrected = merge(ahead, "192.0.2.2", at=NOW)
     assert set(merge(corrected, "192.0.2.2", at=NOW + KEEP_S).addresses) == {"192.0.2.2"}
 
 
-def test_an_address_that_is_answered_again_stays() -> None:
+def test_an_address_stays_if_later_answers_contain_it() -> None:
     changed = merge(merge(FqdnRecord(), "192.0.2.1"), "192.0.2.2")
     again = merge(changed, "192.0.2.1", at=NOW + KEEP_S - 1)
     assert set(merge(again, "192.0.2.1", at=NOW + KEEP_S).addresses) == {"192.0.2.1", "192.0.2.2"}
@@ -61,7 +61,7 @@ def test_private_addresses_need_permission_also_behind_nat64(private: tuple[str,
     assert [str(address) for address in name.addresses] == admitted
 
 
-def test_a_name_without_any_answer_says_so() -> None:
+def test_a_name_without_any_answer_is_reported() -> None:
     keys = {"name": "web", "fqdns": ["a.example.org"], "ports": ["tcp/1"]}
     (name,) = describe_names(Destination.model_validate(keys), {})
     assert (name.addresses, name.error) == ((), "not resolved yet")

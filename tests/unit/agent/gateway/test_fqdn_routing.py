@@ -58,7 +58,7 @@ class NamedWorld:
         self.world.correct_sets()
 
     def start_anew(self, *addresses: str) -> None:
-        """Make the gateway forget all former addresses of the name, and resolve the name to ``addresses``."""
+        """Delete all former addresses of the name at the gateway, and resolve the name to ``addresses``."""
         self.world.outside.receive(())
         self.request()
         self.resolve(*addresses)
@@ -194,7 +194,7 @@ FORBIDDEN = {
 }
 
 
-def test_dns_rebinding_opens_nothing(gateway: Named) -> None:
+def test_dns_rebinding_admits_no_forbidden_address(gateway: Named) -> None:
     """The DNS answer contains the server's address, and addresses of the gateway and of its neighbours."""
 
     def work(world: NamedWorld) -> object:
@@ -219,7 +219,9 @@ def test_the_addresses_of_sbf_are_not_admitted(gateway: Named, monkeypatch: pyte
     assert gateway(work) == ({SERVER, OTHERS[1]}, f"{OTHERS[0]} is an address of SBF")
 
 
-def test_without_addresses_of_sbf_no_new_address_is_admitted(gateway: Named, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_addresses_are_refused_until_sbfs_addresses_are_known(
+    gateway: Named, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A restarted agent cannot resolve SBF's name, so each new address might be an address of SBF."""
 
     def work(world: NamedWorld) -> object:
@@ -243,7 +245,7 @@ def test_a_listed_private_network_is_admitted(gateway: Named) -> None:
     assert gateway(work) == ({SERVER, PRIVATE}, [GATEWAY], error)
 
 
-def test_hundreds_of_addresses_are_limited(gateway: Named) -> None:
+def test_the_number_of_addresses_of_a_name_is_limited(gateway: Named) -> None:
 
     def work(world: NamedWorld) -> object:
         world.resolve(SERVER, *(f"192.0.{third}.{last}" for third in (3, 4) for last in range(1, 200)))
@@ -264,7 +266,7 @@ def test_a_hanging_resolver_changes_nothing(gateway: Named, monkeypatch: pytest.
     assert gateway(work) == ([GATEWAY], "the resolver did not answer within 0.3 s")
 
 
-def test_a_deleted_name_is_reported_and_stays_for_some_time(gateway: Named) -> None:
+def test_a_deleted_name_is_reported_and_its_addresses_stay_temporarily(gateway: Named) -> None:
     """The gateway's resolver has the search domain ``example.org``, which must not be appended to the name."""
 
     def work(world: NamedWorld) -> object:
@@ -275,7 +277,7 @@ def test_a_deleted_name_is_reported_and_stays_for_some_time(gateway: Named) -> N
     assert gateway(work) == ({SERVER}, [GATEWAY], "DNS has no such name")
 
 
-def test_answers_of_strangers_are_read_without_privileges(gateway: Named) -> None:
+def test_dns_answers_are_read_without_privileges(gateway: Named) -> None:
     """The program that resolves names runs as the user ``nobody``, without capabilities."""
 
     def work(world: NamedWorld) -> object:

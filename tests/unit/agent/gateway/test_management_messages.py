@@ -66,7 +66,7 @@ def test_ipv6_addresses_of_devices_are_shortened(address: str, remote: str) -> N
         ("unknown", ""),
     ],
 )
-def test_a_row_has_the_present_address(text: str, remote: str) -> None:
+def test_a_row_of_the_status_has_the_present_address(text: str, remote: str) -> None:
     (event,) = parse(f"CLIENT_LIST\tp1\t{text}\t\t\t1\t2\t\t\t\t7", "END")
     assert event == StatusDone((ClientRow(7, "p1", remote, 1, 2),))
 

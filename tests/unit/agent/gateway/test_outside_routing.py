@@ -142,7 +142,7 @@ def test_drift_of_a_router_is_corrected(gateway: Run, fault: str) -> None:
     assert gateway(work) == (True, [], GATEWAY, "none")
 
 
-def test_a_missing_outside_interface_is_a_fault_while_it_is_missing(gateway: Run) -> None:
+def test_a_missing_outside_interface_is_a_fault_until_it_exists(gateway: Run) -> None:
     """The agent's other steps succeed nevertheless."""
 
     def find_faults(world: Surroundings) -> list[str]:

@@ -1,7 +1,7 @@
 """Tests of published ports on the real kernel.
 
-Port 40000 of the gateway leads to a guest of a cluster whose router is the gateway. Port 40001 leads to a guest of an
-identical cluster without a router.
+A publication forwards a port of the gateway to a port of a guest. Port 40000 leads to a guest of a cluster whose router
+is the gateway. Port 40001 leads to a guest of an identical cluster without a router.
 """
 
 import errno
@@ -212,7 +212,7 @@ def test_packets_routed_to_the_cluster_reach_no_guest(gateway: Run, address: str
 
 
 @pytest.mark.parametrize(("address", "port"), [(LINK, 40000), (LINK, 9090), ("10.0.0.5", 9090), ("10.0.0.6", 8080)])
-def test_the_main_namespaces_rules_suffice(gateway: Run, address: str, port: int) -> None:
+def test_the_main_namespaces_rules_alone_drop_forbidden_packets(gateway: Run, address: str, port: int) -> None:
 
     def work(world: Surroundings) -> str:
         world.ip(f"route replace 10.0.0.0/24 via {LINK}")
@@ -283,7 +283,7 @@ def test_a_port_that_moves_to_another_guest_keeps_no_connection(gateway: Run) ->
 def udp(gateway: Run) -> Callable[..., list[str]]:
     """Return a function that sends datagrams from one port of a client to the published port 40003.
 
-    The function sends one datagram, changes the publications, and sends two further datagrams. It returns the three
+    The function sends one datagram, changes the publications, sends two further datagrams, and returns the three
     answers. ``limits`` has the time limit of the first answer, and the time limit of each further answer. Each guest of
     the first cluster (10.0.0.5, 10.0.0.6) answers with its name and the sender's address.
     """
@@ -319,7 +319,7 @@ SENT = 2000
 UDP: PublishedPort = publish(40003, 7070, protocol="udp")
 
 
-def test_a_tcp_publication_leads_no_datagrams(udp: Callable[..., list[str]]) -> None:
+def test_a_tcp_publication_forwards_no_datagrams(udp: Callable[..., list[str]]) -> None:
     assert udp((publish(40003, 7070),), (UDP,), (SILENCE_S,) * 2)[0] == "none"
 
 
@@ -482,7 +482,7 @@ def test_drift_of_a_publication_is_corrected(gateway: Run, fault: str) -> None:
     assert gateway(work) == (True, [], SERVER)
 
 
-def test_a_router_that_publishes_nothing_more_needs_no_further_step(gateway: Run) -> None:
+def test_no_step_is_missing_after_a_router_loses_its_publications(gateway: Run) -> None:
     def work(world: Surroundings) -> list[str]:
         world.segments = (make_segment(100), make_segment(200))
         return world.reconcile()
@@ -490,7 +490,7 @@ def test_a_router_that_publishes_nothing_more_needs_no_further_step(gateway: Run
     assert gateway(work) == []
 
 
-def test_a_network_without_publications_leaves_nothing(gateway: Run) -> None:
+def test_a_network_without_publications_leaves_no_link_or_table(gateway: Run) -> None:
     """The test must run last, because it changes the gateway that all tests of this file use."""
 
     def work(world: Surroundings) -> object:

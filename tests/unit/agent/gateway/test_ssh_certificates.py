@@ -48,6 +48,6 @@ def test_a_certificate_proves_nothing_after_its_end() -> None:
 
 
 @pytest.mark.parametrize("proof", ["", "publickey ssh-ed25519 AAAA", f"{certify()}{certify()}", "password"])
-def test_only_one_certificate_is_a_proof(proof: str) -> None:
+def test_anything_but_one_user_certificate_is_refused(proof: str) -> None:
     with pytest.raises(Forbidden, match="expected one certificate of a user"):
         verify_certificate(proof, AUTHORITY, NOW)

@@ -157,7 +157,7 @@ def test_devices_of_clusters_with_checked_addresses_use_granted_addresses() -> N
     assert steps(wanted, COMPLETE) == ["filter the frames of 0 guests and 2 VPN ports"]
 
 
-def test_the_filters_of_a_router_know_the_networks_subnet() -> None:
+def test_the_filters_of_a_router_contain_the_networks_subnet() -> None:
     wanted = HostWanted(segments=(make_network(GRANT | {"router": True}, filters="addresses"),), vpn=make_server())
     ports = [port._replace(addresses=("10.0.0.9/24",), routed=("10.0.0.0/24",)) for port in DEVICE_PORTS]
     assert steps(wanted, COMPLETE, ObservedFilters(list_elements(ports))) == []

@@ -58,7 +58,7 @@ def test_a_device_with_a_grant_joins_its_vlan(in_world: Callable[..., Any], auth
 def test_a_gateway_answers_from_the_address_that_the_device_uses(
     in_world: Callable[..., Any], authority: VpnAuthority, protocol: VpnProtocol
 ) -> None:
-    """For packets to this client, the kernel would choose the gateway's address 127.0.0.1. A client refuses these."""
+    """The kernel would send packets to this client from the address 127.0.0.1. The client refuses such packets."""
     device = authority.make_device("laptop")
 
     def work(world: GatewayWorld) -> object:
@@ -131,7 +131,9 @@ def test_a_connection_ends_with_the_lease_by_the_agents_clock(
     assert in_world(work)
 
 
-def test_a_busy_server_still_sends_the_notice(in_world: Callable[..., Any], authority: VpnAuthority) -> None:
+def test_a_busy_server_sends_the_notice_of_a_removed_grant(
+    in_world: Callable[..., Any], authority: VpnAuthority
+) -> None:
     """The server's process is stopped (SIGSTOP) for longer than the agent waits for the notice's delivery."""
     device = authority.make_device("laptop")
 
@@ -237,9 +239,7 @@ def test_an_unrecorded_connection_starts_again_at_the_new_agent(
     assert "restarting" in in_world(work)
 
 
-def test_a_device_waits_for_the_new_agents_wanted_document(
-    in_world: Callable[..., Any], authority: VpnAuthority
-) -> None:
+def test_a_device_waits_until_a_new_agent_has_its_grants(in_world: Callable[..., Any], authority: VpnAuthority) -> None:
     device = authority.make_device("laptop")
 
     def work(world: GatewayWorld) -> object:

@@ -12,7 +12,7 @@ from virtcloud.model.errors import Refused
 
 
 class InterruptedKernel(NetlinkKernel):
-    """A kernel that refuses the first change, after which the agent is assumed to have ended."""
+    """A kernel that refuses the first change. The refusal interrupts the agent's work, like the end of the agent."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -118,7 +118,7 @@ def test_an_incomplete_tap_of_an_unwanted_server_is_removed(in_world: Callable[.
     assert in_world(work) == (["stop the OpenVPN server of udp"], ["lo"])
 
 
-def test_a_late_record_of_connections_does_not_follow_the_removal(
+def test_no_record_of_connections_is_written_after_the_removal(
     in_world: Callable[..., Any], authority: VpnAuthority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device, record = authority.make_device("laptop"), DeviceControl._record_changes
@@ -141,7 +141,7 @@ def test_a_late_record_of_connections_does_not_follow_the_removal(
     assert in_world(work) == []
 
 
-def test_a_lack_of_file_descriptors_makes_no_record_unreadable(in_world: Callable[..., Any]) -> None:
+def test_a_lack_of_file_descriptors_is_no_unreadable_record(in_world: Callable[..., Any]) -> None:
     def work(world: GatewayWorld) -> object:
         interfaces, (soft, hard) = world.kernel.list_interfaces(), resource.getrlimit(resource.RLIMIT_NOFILE)
         # With a limit of 0, poll(2) would fail in other threads: the limit also applies to the length of poll's list.
@@ -226,7 +226,7 @@ def test_a_missing_program_is_named_with_the_remedy(
     assert "which is not installed: apt-get install openvpn" in in_world(work)
 
 
-def test_a_disk_that_fills_up_during_a_start_leaves_no_descriptor(
+def test_a_full_disk_during_a_start_leaves_no_open_descriptor(
     in_world: Callable[..., Any], authority: VpnAuthority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def write_first(path: Path, content: bytes) -> None:
@@ -261,7 +261,7 @@ def test_a_full_disk_starts_no_server_and_leaves_no_process(
     assert in_world(work) == (0, True)
 
 
-def test_without_a_thread_no_server_runs_without_control(
+def test_a_server_without_a_control_thread_does_not_run(
     in_world: Callable[..., Any], authority: VpnAuthority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_thread: threading.Thread) -> None:

@@ -1,4 +1,4 @@
-"""The AppArmor profile that libvirt's own program generates for a virtual machine of the agent.
+"""Tests of the AppArmor profile that libvirt's own program generates for a virtual machine of the agent.
 
 The kernel on which the tests run may lack AppArmor, so no test loads the profile.
 """

@@ -184,7 +184,7 @@ def test_an_unknown_console_is_refused(consoles: GuestConsoles) -> None:
         pass
 
 
-def test_a_console_is_logged_after_a_failed_start_of_the_thread(
+def test_a_console_is_logged_after_its_thread_failed_to_start(
     consoles: GuestConsoles, terminal: tuple[int, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:

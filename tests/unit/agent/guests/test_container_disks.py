@@ -1,4 +1,4 @@
-"""Extra disks of containers, with the kernel's real file systems."""
+"""Tests of extra disks of containers, with the kernel's real file systems."""
 
 import os
 from collections.abc import Callable

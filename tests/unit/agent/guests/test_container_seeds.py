@@ -73,7 +73,7 @@ def test_the_seeds_host_key_is_the_only_host_key(root: Path) -> None:
     assert (root / "etc/ssh/ssh_host_ed25519_key").read_text() == HOST_KEY
 
 
-def test_names_are_links_to_the_hosts_folder(root: Path) -> None:
+def test_etc_hosts_and_known_hosts_are_links(root: Path) -> None:
     seed(root)
     assert str((root / "etc/hosts").readlink()) == "/etc/virtcloud/hosts"
     assert str((root / "etc/ssh/ssh_known_hosts").readlink()) == "/etc/virtcloud/known_hosts"

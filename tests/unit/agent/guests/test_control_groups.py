@@ -58,7 +58,7 @@ def test_processes_that_outlive_their_container_are_killed(groups: Path) -> None
     assert (group / "cgroup.kill").read_text() == "1"
 
 
-def test_a_removed_group_takes_its_inner_groups_along(groups: Path) -> None:
+def test_a_group_is_removed_with_its_inner_groups(groups: Path) -> None:
     group = groups / "virtcloud.partition/vc-a-g1.partition"
     (group / "lxc-1.libvirt-lxc/made by the guest").mkdir(parents=True)
     ControlGroups().ensure_none("vc-a-g1")
@@ -68,7 +68,7 @@ def test_a_removed_group_takes_its_inner_groups_along(groups: Path) -> None:
 
 @pytest.fixture
 def commands(groups: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """A host with systemd, on which this process is libvirt's process of the container ``vc-a-g1``."""
+    """Simulate a host with systemd. The test's own process acts as libvirt's process of the container ``vc-a-g1``."""
     (groups / "systemd").mkdir()
     (groups / "vc-a-g1.pid").write_text(f"{os.getpid()}\n")
     monkeypatch.setattr(control_groups, "LIBVIRT_LXC", groups)
@@ -111,6 +111,6 @@ def test_the_scope_of_a_container_is_found(text: str) -> None:
     assert find_scope(text) == "machine-lxc\\x2d1.scope"
 
 
-def test_a_container_without_a_scope_is_an_error_with_a_remedy() -> None:
+def test_a_container_without_a_scope_is_reported_with_a_remedy() -> None:
     with pytest.raises(ValueError, match=r"found no scope; .* systemd\.unified_cgroup_hierarchy=1"):
         find_scope("5:pids:/user.slice\n0::/user.slice\n")

@@ -1,4 +1,4 @@
-"""Images made from disks of virtual machines, with qemu-img."""
+"""Tests of images that are made from disks of virtual machines, with qemu-img."""
 
 import os
 import select
@@ -97,7 +97,7 @@ def test_a_disk_with_an_external_data_file_is_refused(disk: StoppedGuestDisk, tm
         clone(disk, tmp_path)
 
 
-def test_a_disk_that_claims_another_size_fills_no_disk(disk: StoppedGuestDisk, tmp_path: Path) -> None:
+def test_a_disk_that_claims_another_size_is_refused(disk: StoppedGuestDisk, tmp_path: Path) -> None:
     """The header of the disk's file states 256 MiB. The host must not write a copy of this size."""
     with disk.overlay.open("r+b") as file:
         file.seek(24)

@@ -57,7 +57,7 @@ def test_a_missing_hypervisor_is_named_with_the_setting(
     ("accelerator", "listed", "kind"),
     [("auto", True, "kvm"), ("auto", False, "qemu"), ("tcg", True, "qemu"), ("kvm", False, "kvm")],
 )
-def test_kvm_is_used_if_listed_unless_the_settings_differ(
+def test_kvm_is_used_if_available_unless_the_settings_decide_otherwise(
     images: Path, make_segment: Make, *, accelerator: Literal["auto", "kvm", "tcg"], listed: bool, kind: str
 ) -> None:
     hypervisor = FakeHypervisor()
@@ -69,7 +69,7 @@ def test_kvm_is_used_if_listed_unless_the_settings_differ(
     assert hypervisor.started[0].startswith(f'<domain type="{kind}">')
 
 
-def test_a_seed_is_the_last_disk_and_is_removed(images: Path, hypervisor: FakeHypervisor) -> None:
+def test_a_seed_is_the_last_disk_until_the_guest_stops(images: Path, hypervisor: FakeHypervisor) -> None:
     settings = GuestSettings(images, images / "logs", "x86_64", stop_grace_s=0)
     guests = LocalGuests({Hypervisor.QEMU: hypervisor}, settings, lambda _: None, FakeRoots(images / "logs"))
     segment = seeded_segment(seeded_guest(image="cloud"))

@@ -1,4 +1,4 @@
-"""libvirt's schema accepts the XML of every kind of guest.
+"""Tests that libvirt's schema accepts the XML of every kind of guest.
 
 No test runs a guest on Xen, so the XML of guests on Xen is tested only here.
 """

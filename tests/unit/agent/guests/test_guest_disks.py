@@ -1,4 +1,4 @@
-"""Disks of virtual machines, with qemu-img."""
+"""Tests of the disks of virtual machines, with qemu-img."""
 
 import json
 import os
@@ -61,7 +61,7 @@ def test_a_disk_without_a_record_is_created_again(folder: Path, image: QemuImage
     assert describe(folder / "disk.qcow2")["format"] == "qcow2"
 
 
-def test_a_disk_is_kept(folder: Path, image: QemuImage, make_guest: MakeGuest) -> None:
+def test_a_disk_is_kept_if_only_the_memory_changes(folder: Path, image: QemuImage, make_guest: MakeGuest) -> None:
     ensure_disks(folder, image, make_guest())
     content = write_to(folder / "disk.qcow2")
     ensure_disks(folder, image, make_guest(memory_mb=512))
@@ -69,7 +69,7 @@ def test_a_disk_is_kept(folder: Path, image: QemuImage, make_guest: MakeGuest) -
 
 
 @pytest.mark.parametrize("changed", ["size", "image", "killed"])
-def test_a_disk_is_replaced_only_for_a_reason(
+def test_a_disk_is_replaced_after_a_change_or_a_kill(
     folder: Path, image: QemuImage, make_guest: MakeGuest, changed: str
 ) -> None:
     ensure_disks(folder, image, make_guest())
@@ -99,7 +99,7 @@ def catalogue_image(tmp_path: Path, image: QemuImage) -> QemuImage:
 def test_a_moved_state_folder_keeps_the_disks(
     folder: Path, catalogue_image: QemuImage, make_guest: MakeGuest, tmp_path: Path, state: str
 ) -> None:
-    """The record is also the record of an earlier agent, which contains the inode of the image's disk."""
+    """The agent records the inode of the image's disk, as earlier agents did. The copied disk has another inode."""
     ensure_disks(folder, catalogue_image, make_guest())
     content = write_to(folder / "disk.qcow2")
     shutil.copytree(tmp_path / "state", tmp_path / "copy")
@@ -154,7 +154,9 @@ def test_a_disk_smaller_than_its_image_is_refused(folder: Path, image: QemuImage
     assert list(folder.iterdir()) == []
 
 
-def test_a_size_without_a_disk_is_refused(folder: Path, image: QemuImage, make_guest: MakeGuest) -> None:
+def test_a_disk_size_is_refused_for_images_without_a_disk(
+    folder: Path, image: QemuImage, make_guest: MakeGuest
+) -> None:
     with pytest.raises(Refused, match="expected no disk_mb, because image busybox has no disk, got 16"):
         ensure_disks(folder, image.model_copy(update={"disk": None}), make_guest(limits={"disk_mb": 16}))
 
@@ -208,7 +210,7 @@ def test_an_image_is_checked_without_roots_rights(  # noqa: PLR0913, PLR0917 - f
     assert describe(folder / "disk.qcow2")["virtual-size"] == 20 * MIB
 
 
-def test_the_check_of_an_image_is_limited(
+def test_the_check_of_an_image_has_a_memory_limit(
     folder: Path, full_image: QemuImage, make_guest: MakeGuest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(guest_disks, "CHECK_LIMITS", ("--as=1048576",))

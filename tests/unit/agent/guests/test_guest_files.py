@@ -222,7 +222,7 @@ def test_all_guests_end_despite_unremovable_files(
     assert hypervisor.by_name == {}
 
 
-def test_unremovable_files_hold_back_no_other_guests_files(
+def test_unremovable_files_do_not_prevent_removal_of_other_guests_files(
     qemu_guests: LocalGuests,
     images: Path,
     hypervisor: FakeHypervisor,

@@ -1,4 +1,4 @@
-"""The roots of containers, with the kernel's real mounts."""
+"""Tests of the roots of containers, with the kernel's real mounts."""
 
 import errno
 import os
@@ -195,7 +195,7 @@ def test_a_copied_root_file_system_is_another_image(
 
 
 @pytest.mark.parametrize("step", ["mount_overlay", "shift_owners", "write_durably"])
-def test_a_half_made_root_is_made_anew(
+def test_an_incomplete_root_is_created_again(
     roots: GuestRoots, image: Path, with_mounts: Run, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
 

@@ -35,7 +35,7 @@ def test_a_guest_is_started_and_read_back(guests: LocalGuests, make_segment: Mak
     assert guests.read()[0] == (ObservedGuest("a", "g1", digest(segment, segment.guests[0])),)
 
 
-def test_a_container_is_refused_what_its_host_does_not_permit(
+def test_a_container_that_exceeds_the_hosts_limits_is_refused(
     guests: LocalGuests, make_segment: Make, make_guest: MakeGuest
 ) -> None:
     message = "guest g1: .*wants up to 100000 processes, but this host permits 8192"
@@ -107,7 +107,7 @@ def test_a_guest_is_destroyed_after_the_grace_period(
     assert (len(pauses), hypervisor.destroyed) == (3, ["vc-a-g1"])
 
 
-def test_a_guest_that_cannot_be_destroyed_holds_back_no_other(
+def test_a_guest_that_cannot_be_destroyed_delays_no_other(
     guests: LocalGuests, hypervisor: FakeHypervisor, make_segment: Make
 ) -> None:
     segment = make_segment("a", 100, ("g1", "g2"))
@@ -120,10 +120,10 @@ def test_a_guest_that_cannot_be_destroyed_holds_back_no_other(
 
 
 @pytest.mark.parametrize("call", ["shut_down", "find_domain", "destroy"])
-def test_a_hypervisor_that_hangs_holds_back_no_other(
+def test_a_hypervisor_that_hangs_delays_no_other(
     images: Path, hypervisor: FakeHypervisor, pauses: list[float], monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    """One hypervisor does not answer any more after it has listed its domains."""
+    """Of two hypervisors, one stops answering after it has listed its domains."""
     hanging = FakeHypervisor()
     settings = GuestSettings(images, images / "logs", "x86_64", stop_grace_s=0.3)
     guests = LocalGuests({Hypervisor.QEMU: hanging, Hypervisor.LXC: hypervisor}, settings, pauses.append)
@@ -174,9 +174,10 @@ def test_a_started_container_is_limited_although_its_hypervisor_fails(
     assert groups.limited == ["vc-a-g1 100"]
 
 
-def test_a_container_that_started_too_late_is_limited_at_the_next_reading(
+def test_a_container_that_starts_too_late_is_limited_later(
     images: Path, hypervisor: FakeHypervisor, make_segment: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The container starts after the deadline of the call. The next reading of the guests sets the limits."""
     groups = FakeGroups()
     settings = GuestSettings(images, images / "logs", "x86_64", pids=100)
     guests = LocalGuests(
@@ -213,7 +214,7 @@ def test_a_container_that_rebooted_itself_is_limited_again(
     assert groups.limited == ["vc-a-g1 100", "vc-a-g1 100"]
 
 
-def test_a_damaged_file_of_a_limit_does_not_hide_the_host(
+def test_guests_are_read_despite_a_damaged_file_of_limits(
     guests: LocalGuests, images: Path, make_segment: Make
 ) -> None:
     segment = make_segment("a", 100, ("g1",))
@@ -222,7 +223,7 @@ def test_a_damaged_file_of_a_limit_does_not_hide_the_host(
     assert [guest.guest for guest in guests.read()[0]] == ["g1"]
 
 
-def test_stopping_absent_guests_is_success(guests: LocalGuests) -> None:
+def test_stopping_absent_guests_succeeds(guests: LocalGuests) -> None:
     guests.ensure_no_guests("a", ("g1", "g2"))
     assert guests.read() == ((), ())
 
@@ -240,7 +241,7 @@ def test_a_foreign_domain_with_the_guests_name_stays_unchanged(
 def test_an_administrators_copy_of_a_guest_stays_unchanged(
     guests: LocalGuests, hypervisor: FakeHypervisor, make_segment: Make
 ) -> None:
-    """virt-clone copies the metadata of a domain too."""
+    """virt-clone also copies the metadata of a domain."""
     segment = make_segment("a", 100, ("g1",))
     guests.ensure_guest(segment, segment.guests[0])
     hypervisor.by_name["copy"] = replace(hypervisor.by_name["vc-a-g1"], name="copy")
@@ -301,7 +302,7 @@ def test_a_container_that_refuses_its_mtu_is_started(
 def test_a_container_that_refuses_its_mtu_delays_no_other(
     guests: LocalGuests, kernel: FakeKernel, hypervisor: FakeHypervisor, make_segment: Make
 ) -> None:
-    """Root in a container can rename or delete its interface, and reboot the container."""
+    """The root user of a container can rename or delete the container's interface, and reboot the container."""
     segment = make_segment("a", 100, ("g1", "g2")).model_copy(update={"mtu": 1450})
     host = LocalHost(SegmentInterfaces(kernel, FakeUplinkRecords()), guests)
     host.apply(BuildSegment(segment))
@@ -337,7 +338,7 @@ def test_changed_peer_files_are_observed_and_replaced(guests: LocalGuests, image
     assert compute_difference(HostWanted(segments=(segment,)), ObservedHost((), guests.read()[0]))[1:] == []
 
 
-def test_a_former_container_has_no_peer_files(images: Path, hypervisor: FakeHypervisor) -> None:
+def test_a_machine_has_no_peer_files_of_its_former_container(images: Path, hypervisor: FakeHypervisor) -> None:
     settings = GuestSettings(images, images / "logs", "x86_64", stop_grace_s=0)
     hypervisors = {Hypervisor.LXC: hypervisor, Hypervisor.QEMU: FakeHypervisor()}
     guests = LocalGuests(hypervisors, settings, lambda _: None, FakeRoots(images / "logs"), groups=FakeGroups())
@@ -358,7 +359,7 @@ def count_readings(kernel: FakeKernel, host: LocalHost, *steps: Step) -> int:
     return len(readings)
 
 
-def test_new_segments_need_no_further_reading_of_the_interfaces(
+def test_building_segments_does_not_read_the_interfaces_again(
     guests: LocalGuests, kernel: FakeKernel, make_segment: Make
 ) -> None:
     """On a host with many segments, reading the interfaces takes longer than creating a segment."""

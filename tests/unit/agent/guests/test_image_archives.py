@@ -101,7 +101,7 @@ def test_an_archive_of_zstd_is_unpacked(host: Host, server: FileServer) -> None:
 
 @needs_root
 @pytest.mark.skipif(shutil.which("zstd") is None, reason="NOT TESTED: zstd is not installed")
-def test_an_archive_damaged_behind_a_member_is_refused(host: Host, server: FileServer) -> None:
+def test_an_archive_damaged_after_a_member_is_refused(host: Host, server: FileServer) -> None:
     data = archive(INIT, init=member("bin/sh", b"x"))
     first, rest = data[:1024], data[1024:]  # a header of 512 bytes, and a block of 512 bytes with the content
     server.data = pack_with_zstd(first) + pack_with_zstd(rest)[:-1]
@@ -209,7 +209,7 @@ def test_a_bomb_or_a_damaged_archive_is_refused(host: Host, server: FileServer, 
 
 
 @needs_root
-def test_a_root_file_system_needs_an_init_for_the_host(host: Host, server: FileServer) -> None:
+def test_an_init_for_another_processor_architecture_is_refused(host: Host, server: FileServer) -> None:
     elf = b"\x7fELF\x02\x01\x01" + bytes(11) + (183).to_bytes(2, "little")
     server.data = archive(init=member("sbin/init", elf))
     with pytest.raises(Refused, match="archive: expected programs for x86_64, but /sbin/init is for aarch64"):

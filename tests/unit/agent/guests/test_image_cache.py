@@ -53,7 +53,7 @@ def wait_for_share(host: Host, share: str = "50 %") -> None:
     pytest.fail(f"no progress: {pending.value}")
 
 
-def test_a_fetch_reports_its_progress_and_blocks_nobody(host: Host, server: FileServer) -> None:
+def test_a_fetch_reports_its_progress_and_blocks_no_caller(host: Host, server: FileServer) -> None:
     server.cuts, server.stalls = [len(QCOW2) // 2], True
     wait_for_share(host)
 
@@ -68,7 +68,7 @@ def test_simultaneous_fetches_do_not_exceed_the_caches_size(host: Host, server: 
         host.get(guest="g2")
 
 
-def test_a_cut_connection_is_continued_where_it_ended(host: Host, server: FileServer) -> None:
+def test_a_fetch_continues_where_its_connection_was_cut(host: Host, server: FileServer) -> None:
     server.cuts = [1000, 500]
     host.get()
     assert server.ranges == [None, "bytes=1000-", "bytes=1500-"]
@@ -84,7 +84,7 @@ def test_an_etag_that_a_power_failure_damaged_is_not_sent(host: Host, server: Fi
     assert server.ranges == [None]
 
 
-def test_a_damaged_record_of_a_use_stops_no_eviction(host: Host, server: FileServer) -> None:
+def test_unused_images_are_evicted_despite_a_damaged_record(host: Host, server: FileServer) -> None:
     host.size = 8000
     host.restarted()
     first, _ = fetch_others(host, server, 2)
@@ -219,7 +219,7 @@ def test_a_fetch_that_no_guest_needs_ends_and_continues_later(host: Host, server
     assert server.ranges == [None, "bytes=1000-"]
 
 
-def test_a_slow_fetch_that_no_guest_needs_ends_for_another_image(
+def test_a_slow_unneeded_fetch_ends_when_another_image_is_requested(
     host: Host, server: FileServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(image_cache, "MAX_FETCHES", 1)
@@ -235,7 +235,7 @@ def test_a_slow_fetch_that_no_guest_needs_ends_for_another_image(
         await_true(lambda: host.cache.require(Name("other"), source, host.path / "guests/g2"))
 
 
-def test_an_image_whose_fetch_ended_for_another_image_is_fetched_again(
+def test_an_abandoned_fetch_starts_again_when_its_image_is_requested(
     host: Host, server: FileServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(image_cache, "MAX_FETCHES", 1)
@@ -275,13 +275,13 @@ def test_slow_urls_do_not_delay_a_file_of_the_host(
 
 
 @pytest.mark.parametrize("name", ["disk", "other"])
-def test_an_image_does_not_wait_for_another_source_of_its_file(host: Host, server: FileServer, name: str) -> None:
+def test_an_image_does_not_wait_for_fetches_from_other_sources(host: Host, server: FileServer, name: str) -> None:
     server.cuts, server.stalls = [1000], True
     require_pending(host, Name(name), host.source())
     assert isinstance(host.get(local_source(host, QCOW2)), QemuImage)
 
 
-def test_a_shared_fetch_names_each_users_image(host: Host, server: FileServer) -> None:
+def test_the_error_of_a_shared_fetch_names_the_requested_image(host: Host, server: FileServer) -> None:
     source, server.data = host.source(), QCOW2 + b"more"
     require_pending(host, Name("bobs"), source)
     assert host.done.wait(20)
@@ -289,7 +289,7 @@ def test_a_shared_fetch_names_each_users_image(host: Host, server: FileServer) -
         host.cache.require(IMAGE, source, host.path / "guests/g1")
 
 
-def test_a_second_fetch_of_a_file_replaces_no_image(host: Host, server: FileServer) -> None:
+def test_a_finished_fetch_does_not_replace_an_image_already_stored(host: Host, server: FileServer) -> None:
     server.cuts, server.stalls = [1000], True
     wait_for_share(host, "28 %")
     image = host.get(local_source(host, QCOW2), "g2")
@@ -302,7 +302,7 @@ def test_a_second_fetch_of_a_file_replaces_no_image(host: Host, server: FileServ
     assert list((host.path / "images").glob(".*")) == []
 
 
-def test_a_fetch_starts_again_after_a_failed_start_of_its_thread(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fetch_starts_again_after_its_thread_failed_to_start(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -348,7 +348,7 @@ threading.Event().wait()
 """
 
 
-def test_a_killed_agent_leaves_no_half_image(host: Host, server: FileServer) -> None:
+def test_a_killed_agent_leaves_no_incomplete_image(host: Host, server: FileServer) -> None:
     server.cuts, server.stalls = [1000], True
     source = host.source()
     code = PROGRAM.replace("host.source()", f"host.source().model_copy(update={{'sha256': '{source.sha256}'}})")
@@ -365,7 +365,7 @@ def test_a_killed_agent_leaves_no_half_image(host: Host, server: FileServer) -> 
     assert server.ranges == [None, "bytes=1000-"]
 
 
-def test_what_a_killed_unpacking_left_is_removed(host: Host) -> None:
+def test_remains_of_an_interrupted_unpacking_are_removed(host: Host) -> None:
     (host.path / "images/.new-x/rootfs").mkdir(parents=True)
     host.get()
     assert not (host.path / "images/.new-x").exists()
@@ -435,7 +435,7 @@ def test_an_image_in_use_is_never_evicted(host: Host, server: FileServer) -> Non
     assert {source.sha256 for source in sources} <= cached
 
 
-def test_the_rest_of_an_abandoned_fetch_is_evicted(host: Host, server: FileServer) -> None:
+def test_the_partial_file_of_an_abandoned_fetch_is_evicted(host: Host, server: FileServer) -> None:
     host.size = 4000
     host.restarted()
     server.cuts = [1000]
@@ -450,8 +450,8 @@ def test_the_rest_of_an_abandoned_fetch_is_evicted(host: Host, server: FileServe
     assert [path.name for path in (host.path / "images").glob(".*")] == []
 
 
-def test_the_part_that_an_earlier_version_fetched_is_evicted(host: Host) -> None:
-    """An earlier version named the partial file after the image's checksum, and not after the fetch."""
+def test_a_partial_file_of_an_earlier_version_is_evicted(host: Host) -> None:
+    """Earlier versions of the agent named a partial file after the image's checksum, not after the fetch."""
     host.size = 4000
     host.restarted()
     former = host.path / f"images/.partial-{host.source().sha256}"
@@ -461,7 +461,7 @@ def test_the_part_that_an_earlier_version_fetched_is_evicted(host: Host) -> None
     assert not former.exists()
 
 
-def test_a_guest_that_is_removed_disturbs_no_fetch(
+def test_a_fetch_succeeds_although_a_guest_is_removed_meanwhile(
     host: Host, server: FileServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host.size = 8000
@@ -479,7 +479,7 @@ def test_a_guest_that_is_removed_disturbs_no_fetch(
     assert isinstance(host.get(guest="g3"), QemuImage)
 
 
-def test_a_full_disk_is_named_and_leaves_nothing(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_and_no_file_remains(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")  # noqa: PYI024 - as shutil's own
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(100, 100, 0))
     with pytest.raises(Refused, match="the disk has 0 MiB free; free space"):
@@ -487,7 +487,7 @@ def test_a_full_disk_is_named_and_leaves_nothing(host: Host, monkeypatch: pytest
     assert host.files == []
 
 
-def test_a_use_that_cannot_be_recorded_is_refused(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_is_refused_if_its_use_cannot_be_recorded(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

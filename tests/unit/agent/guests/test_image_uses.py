@@ -93,7 +93,7 @@ def test_a_former_image_is_unused_after_the_next_start(user: ImageUser, error: E
     assert not user.has_former()
 
 
-def test_the_record_of_a_former_use_ends(host: Host, tmp_path: Path) -> None:
+def test_the_record_of_a_former_use_is_removed(host: Host, tmp_path: Path) -> None:
     record, former = tmp_path / "guests/g1/image.sha256", host.source()
     host.get(former)
     host.server.data = QCOW2 + b"next"

@@ -59,7 +59,7 @@ def make_reconciler(folder: Path, service: FakeElementApi, hypervisor: RecordedH
 
 
 @pytest.mark.parametrize(("kill_at", "early"), [(1, True), (3, False), (5, True)])
-def test_guests_half_started_by_a_killed_agent_all_run(
+def test_all_guests_run_after_a_kill_during_their_starts(
     tmp_path: Path, make_segment: Callable[..., Segment], with_mounts: Run, kill_at: int, early: bool
 ) -> None:
     (tmp_path / "busybox/rootfs").mkdir(parents=True)

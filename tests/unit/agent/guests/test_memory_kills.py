@@ -52,7 +52,7 @@ def test_a_kill_for_lack_of_host_memory_is_another_cause(log: Log) -> None:
     assert log.kills.find_cause(DOMAIN, 30) is EndCause.HOST_MEMORY
 
 
-def test_a_kill_explains_one_end_of_its_guest_only(log: Log) -> None:
+def test_a_kill_explains_only_one_end_of_its_guest(log: Log) -> None:
     log.write(record(CGROUPS))
     other = log.kills.find_cause("vc-0123456789ab-n10", 30)
     assert [other, log.kills.find_cause(DOMAIN, 30), log.kills.find_cause(DOMAIN, 30)] == [
@@ -73,15 +73,15 @@ def test_a_kill_that_a_guest_survived_explains_no_later_end(
     assert guests.find_end_cause("0123456789ab", "n1", within_s) is cause
 
 
-def test_a_guest_with_a_shorter_name_was_not_killed(log: Log) -> None:
+def test_a_kill_does_not_count_for_a_shorter_name(log: Log) -> None:
     log.write(record(CGROUPS.replace(DOMAIN, f"{DOMAIN}0")))
     assert log.kills.find_cause(DOMAIN, 30) is EndCause.UNKNOWN
 
 
-def test_a_line_of_a_program_records_no_kill(log: Log) -> None:
+def test_a_programs_line_in_the_log_records_no_kill(log: Log) -> None:
     log.write("6,1204,8823,-;stress invoked oom-killer: gfp_mask=0xcc0\n")
     assert log.kills.find_cause(DOMAIN, 30) is EndCause.UNKNOWN
 
 
-def test_without_the_kernels_log_no_cause_is_known(tmp_path: Path) -> None:
+def test_the_cause_is_unknown_if_the_kernels_log_is_missing(tmp_path: Path) -> None:
     assert MemoryKills(tmp_path / "missing").find_cause(DOMAIN, 30) is EndCause.UNKNOWN

@@ -1,3 +1,5 @@
+"""Tests of a guest's peer files, which list the guests of the guest's network (hosts, known_hosts, host files)."""
+
 import re
 
 import pytest
@@ -33,7 +35,7 @@ def test_known_hosts_have_the_host_key_of_each_name() -> None:
     ]
 
 
-def test_a_host_file_has_the_slots_of_the_own_cluster() -> None:
+def test_a_host_file_has_the_slots_of_own_guests() -> None:
     guest = seeded_guest()
     files = render_peer_files(seeded_segment(guest), guest)
     assert (files["hostfile"], files["network-hostfile"]) == ("n1 slots=2\n", "n1 slots=2\nn1.4711.pbs.internal\n")
@@ -58,7 +60,7 @@ def test_no_member_can_hide_a_name_of_the_internet() -> None:
     assert full_name("www", "example.org") == "www.example.org.internal"
 
 
-def test_the_digest_differs_when_a_peer_joins() -> None:
+def test_the_digest_changes_when_a_peer_joins() -> None:
     guest = seeded_guest()
     segment = seeded_segment(guest)
     fewer = segment.model_copy(update={"peers": segment.peers[:1]})

@@ -68,7 +68,7 @@ def write(folder: Path, *files: str, text: str = "x") -> None:
 
 
 @pytest.mark.usefixtures("shifted")
-def test_owners_modes_and_capabilities_are_those_inside(tmp_path: Path, pack: Pack) -> None:
+def test_owners_modes_and_capabilities_are_those_inside_the_guest(tmp_path: Path, pack: Pack) -> None:
     image = tmp_path / "image"
     write(image, "bin/ping", "bin/own")
     (image / "bin/ping").chmod(0o4755)
@@ -98,14 +98,14 @@ def test_copies_of_the_clusters_keys_are_left_out(tmp_path: Path, pack: Pack) ->
     assert "opt/backup/key" not in found
 
 
-def test_links_to_the_seeds_files_become_ordinary(tmp_path: Path, pack: Pack) -> None:
+def test_links_to_files_of_the_seed_become_regular_files(tmp_path: Path, pack: Pack) -> None:
     (tmp_path / "image/etc").mkdir(parents=True)
     (tmp_path / "image/etc/hosts").symlink_to("/etc/virtcloud/hosts")
     assert pack()["etc/hosts"].isreg()
 
 
 @pytest.mark.parametrize("remains", [True, False])
-def test_a_root_that_is_removed_meanwhile_is_no_image(tmp_path: Path, with_mounts: Run, *, remains: bool) -> None:
+def test_no_image_is_made_of_a_root_removed_meanwhile(tmp_path: Path, with_mounts: Run, *, remains: bool) -> None:
     write(tmp_path / "image/a", *map(str, range(50)), text=os.urandom(1 << 18).hex())
     write(tmp_path / "image/z", "file")
     (tmp_path / "guests/g1").mkdir(parents=True)

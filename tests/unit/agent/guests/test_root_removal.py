@@ -1,4 +1,4 @@
-"""The removal of roots with very many files: progress is reported, and the time is limited."""
+"""Tests of the removal of roots with very many files: progress is reported, and the time is limited."""
 
 import os
 from pathlib import Path

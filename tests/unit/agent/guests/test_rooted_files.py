@@ -108,7 +108,7 @@ def test_a_folder_that_cannot_be_created_leaves_nothing(
 
 
 @pytest.mark.parametrize("target", ["/../../host", "../../host", "{host}", "/proc/self/root/{host}"])
-def test_a_folders_link_leads_nowhere_outside(files: RootedFiles, root: Path, target: str) -> None:
+def test_a_link_in_place_of_a_folder_leads_nowhere_outside(files: RootedFiles, root: Path, target: str) -> None:
     host = root.parent / "host"
     (root / "etc").rmdir()
     (root / "etc").symlink_to(target.format(host=host))
@@ -121,7 +121,7 @@ def test_a_folders_link_leads_nowhere_outside(files: RootedFiles, root: Path, ta
     assert files.read("etc/passwd") in {None, "evil"}
 
 
-def test_a_files_link_is_replaced_not_followed(files: RootedFiles, root: Path) -> None:
+def test_a_link_in_place_of_a_file_is_replaced(files: RootedFiles, root: Path) -> None:
     (root / "etc/passwd").symlink_to(root.parent / "host/passwd")
     assert files.read("etc/passwd") is None
     files.write("etc/passwd", "of the guest")
@@ -129,7 +129,7 @@ def test_a_files_link_is_replaced_not_followed(files: RootedFiles, root: Path) -
     assert (root / "etc/passwd").read_text() == "of the guest"
 
 
-def test_a_second_name_of_a_file_is_not_written(files: RootedFiles, root: Path) -> None:
+def test_a_hard_link_to_a_host_file_is_not_written(files: RootedFiles, root: Path) -> None:
     (root / "etc/passwd").hardlink_to(root.parent / "host/passwd")
     files.write("etc/passwd", "of the guest")
     status = (root.parent / "host/passwd").stat()

@@ -83,7 +83,7 @@ def test_a_vlan_is_removed_while_the_hypervisor_is_unreachable(
 def test_a_hypervisor_that_cannot_list_domains_blocks_no_other(
     service: FakeElementApi, kernel: FakeKernel, hypervisor: FakeHypervisor, images: Path, make_segment: Make
 ) -> None:
-    """If libvirt cannot read a domain, it refuses the list of all domains."""
+    """If libvirt cannot read one domain, libvirt answers a request for the list of domains with an error."""
     damaged = FakeHypervisor()
     damaged.error = Refused("libvirt (qemu:///system) could not list domains: internal error")
     hypervisors = {Hypervisor.LXC: hypervisor, Hypervisor.QEMU: damaged}

@@ -64,7 +64,7 @@ def test_a_router_advertisement_announces_dhcp_and_no_router(in_world: Callable[
     assert in_world(work, make_segment()) == (1, 0, "fd00::", 1, 0)
 
 
-def test_identical_clusters_side_by_side_get_their_own_answers(in_world: Callable[..., Any]) -> None:
+def test_identical_clusters_get_their_own_answers(in_world: Callable[..., Any]) -> None:
     def work(world: World) -> object:
         return [
             (offer and offer[BOOTP].yiaddr, resolve(bridge.guest, "n2.demo.internal"))
@@ -115,7 +115,7 @@ def test_an_unknown_computer_gets_no_address(in_world: Callable[..., Any]) -> No
     assert in_world(work, make_segment()) == GUEST_MAC
 
 
-def test_a_running_server_learns_new_names_and_is_not_restarted(in_world: Callable[..., Any]) -> None:
+def test_a_running_server_reads_new_names_without_a_restart(in_world: Callable[..., Any]) -> None:
     """While a guest has a lease, dnsmasq 2.90 crashes if it rereads a file of reservations."""
 
     def work(world: World) -> object:

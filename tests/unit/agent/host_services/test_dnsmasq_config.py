@@ -66,7 +66,7 @@ def test_each_guest_can_have_a_lease_of_each_ip_version(guests: int, limits: lis
     assert lines(wanted, "dhcp-lease-max") == limits
 
 
-def test_guests_learn_a_dns_server_but_no_router() -> None:
+def test_guests_receive_a_dns_server_but_no_router() -> None:
     assert lines(segment(BOTH), "dhcp-option=option", "dhcp-option-force", "ra-param") == [
         "dhcp-option=option:router",
         "dhcp-option=option:dns-server,169.254.169.254",
@@ -76,7 +76,7 @@ def test_guests_learn_a_dns_server_but_no_router() -> None:
     ]
 
 
-def test_guests_learn_the_router_twice_because_clients_differ() -> None:
+def test_guests_receive_the_router_in_two_dhcp_options() -> None:
     """Clients that know option 121 ignore option 3 (RFC 3442)."""
     wanted = segment(BOTH, router_addresses=["10.0.0.250/24", "fd00::250/64"])
     assert lines(wanted, "dhcp-option=option:router", "dhcp-option-force", "ra-param") == [
@@ -86,14 +86,14 @@ def test_guests_learn_the_router_twice_because_clients_differ() -> None:
     ]
 
 
-def test_guests_learn_the_clusters_mtu() -> None:
+def test_guests_receive_the_clusters_mtu() -> None:
     assert lines(segment(BOTH, mtu=1450), "dhcp-option=option:mtu", "ra-param") == [
         "dhcp-option=option:mtu,1450",
         "ra-param=svc0,mtu:1450,60,0",
     ]
 
 
-def test_dns_knows_all_guests_of_the_network() -> None:
+def test_dns_resolves_the_names_of_all_guests() -> None:
     assert render_dnsmasq(segment(BOTH)).names.splitlines() == [
         "10.0.0.1 n1.demo.internal",
         "fd00::1 n1.demo.internal",
@@ -101,7 +101,7 @@ def test_dns_knows_all_guests_of_the_network() -> None:
     ]
 
 
-def test_without_dns_no_port_answers_names() -> None:
+def test_a_network_without_dns_has_no_dns_port() -> None:
     found = lines(segment(BOTH, host_services=["dhcp"]), "port=", "dhcp-option=option:dns", "dhcp-option=option6:dns")
     assert found == ["port=0"]
 

@@ -64,7 +64,7 @@ def test_a_port_that_lost_its_isolation_is_corrected(in_world: Callable[..., Any
     assert in_world(work, make_segment()) == (expected, (), True)
 
 
-def test_another_boots_record_is_no_running_server(in_world: Callable[..., Any]) -> None:
+def test_a_record_from_an_earlier_boot_is_no_running_server(in_world: Callable[..., Any]) -> None:
     """After a reboot, the recorded process ID may belong to any other process of the host."""
 
     def work(world: World) -> object:

@@ -179,7 +179,7 @@ def pretend_to_be(mac: str, address: str) -> None:
     add_address(address)
 
 
-def test_idle_connections_of_a_guest_do_not_stop_others(in_world: Callable[..., Any]) -> None:
+def test_idle_connections_of_a_guest_do_not_delay_other_guests(in_world: Callable[..., Any]) -> None:
     def work(world: World) -> object:
         first, second = world.guests
         idle = first.run(lambda: [socket.create_connection((ADDRESS, 80), LIMIT_S) for _ in range(CONNECTIONS)])
@@ -191,7 +191,7 @@ def test_idle_connections_of_a_guest_do_not_stop_others(in_world: Callable[..., 
     assert in_world(work) == (NO_ANSWER, "key of n2 in c1")
 
 
-def test_a_flood_of_connections_does_not_stop_others(in_world: Callable[..., Any]) -> None:
+def test_a_flood_of_connections_does_not_delay_other_guests(in_world: Callable[..., Any]) -> None:
     def work(world: World) -> object:
         first, second = world.guests
         accepted = first.run(lambda: count_accepted(3 * BURST))

@@ -62,13 +62,13 @@ def test_both_versions_of_ec2_have_the_same_documents() -> None:
     assert read(found, "/2009-04-04/meta-data/mac") == read(found, "/latest/meta-data/mac") == "12:00:00:00:00:01"
 
 
-def test_a_guest_without_a_seed_learns_its_name() -> None:
+def test_a_guest_without_a_seed_receives_its_name() -> None:
     found = documents(seeded_guest(seed=None))
     assert (found["/user-data"], found["/latest/meta-data/local-hostname"]) == ("", "n1")
     assert yaml.safe_load(found["/meta-data"]) == {"instance-id": "c1-n1", "local-hostname": "n1"}
 
 
-def test_a_cloud_config_that_cannot_be_merged_hides_one_guest() -> None:
+def test_a_cloud_config_that_cannot_be_merged_affects_one_guest() -> None:
     """A mistake in one guest's cloud-config must not stop the services of other guests.
 
     The other guests can belong to other clusters of the same network.
@@ -133,6 +133,6 @@ def test_a_stop_of_a_guest_does_not_change_the_digest() -> None:
         (b"GET /" + b"a" * HEAD_BYTES, 431, b"Request Header Fields Too Large\n"),
     ],
 )
-def test_each_request_gets_its_status(head: bytes, status: int, body: bytes) -> None:
+def test_each_request_gets_its_http_status(head: bytes, status: int, body: bytes) -> None:
     answer, _, found = make_answer(head, {"/meta-data": "text"}).partition(b"\r\n\r\n")
     assert (int(answer.split(b" ")[1]), found) == (status, body)

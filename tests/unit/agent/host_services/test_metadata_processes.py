@@ -81,7 +81,7 @@ def test_nothing_of_a_removed_service_remains(in_world: Callable[..., Any]) -> N
     assert in_world(work) == ([], False)
 
 
-def test_the_service_has_no_rights_and_a_secret_memory(in_world: Callable[..., Any]) -> None:
+def test_the_service_has_no_rights_and_an_unreadable_memory(in_world: Callable[..., Any]) -> None:
     """The services of all clusters run as one user. This user must not be able to read the memory of the services.
 
     Therefore the owner of the process's /proc/PID/environ is root, not the user of the process (proc(5)).

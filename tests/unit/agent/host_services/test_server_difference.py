@@ -84,7 +84,7 @@ def test_a_server_of_another_vlan_or_cluster_is_removed(served: Segment) -> None
     assert steps(None, running(served)) == [StopServing("a", 100)]
 
 
-def test_files_of_a_former_server_are_removed_if_no_server_is_wanted(served: Segment) -> None:
+def test_files_of_a_server_are_removed_if_none_is_wanted(served: Segment) -> None:
     remains = ObservedServer("a", None)
     assert steps(None, remains) == [StopServing("a", None)]
     assert str(StopServing("a", None)) == "remove the files of a server for guests"

@@ -1,3 +1,5 @@
+"""Tests of the files of job access. A relay is lost if its process has ended and no connection through it is left."""
+
 import os
 import pwd
 import subprocess
@@ -211,11 +213,10 @@ def test_a_restarted_agent_keeps_the_files_of_a_lost_relay(tmp_path: Path) -> No
     assert (tmp_path / "12.pbs/mine").exists()
 
 
-def test_jobs_search_from_all_last_addresses_of_a_subnet() -> None:
+def test_searches_of_jobs_begin_at_the_last_32_addresses() -> None:
     """A job's search for a free address begins with one of the subnet's last addresses, chosen by the job's key.
 
-    Two jobs have different keys. If the jobs search at the same time, they therefore rarely begin with the same
-    address.
+    The keys of jobs differ. So two jobs that search at the same time rarely begin with the same address.
     """
     subnet = ip_network("10.0.0.0/24")
     begins = {next(list_host_addresses(subnet, job_access(key=f"{number}.pbs"))) for number in range(200)}

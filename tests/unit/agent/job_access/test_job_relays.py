@@ -1,6 +1,7 @@
 """Tests of jobs' relays on the real kernel.
 
-A relay is a process that opens TCP connections to the guests of a job's cluster for the job's user.
+A relay is a process that opens TCP connections to the guests of a job's cluster for the job's user. A relay is dead if
+the process has ended. A dead relay is lost when no connection through the relay is left.
 """
 
 import os
@@ -92,7 +93,7 @@ def test_no_relay_enters_the_network_of_another_cluster(in_namespace: Run, root:
     )
 
 
-def test_a_guest_reaches_nothing_through_the_port(in_namespace: Run, root: Path) -> None:
+def test_a_guest_reaches_nothing_through_the_relays_port(in_namespace: Run, root: Path) -> None:
 
     def work() -> object:
         with open_host(root) as host:
@@ -176,7 +177,7 @@ def _send_when_possible(host: Host, line: str) -> bytes:
             time.sleep(0.01)
 
 
-def test_equal_addresses_are_reached_by_the_own_job_only(in_namespace: Run, root: Path) -> None:
+def test_a_job_reaches_its_own_guest_despite_equal_addresses(in_namespace: Run, root: Path) -> None:
     def work() -> object:
         with open_host(root) as host:
             other = job_access("13.pbs", 200, g1=["10.0.0.1/24"])
@@ -339,7 +340,7 @@ def test_a_subnet_without_a_free_address_is_named(in_namespace: Run, root: Path)
     assert in_namespace(work) == message
 
 
-def test_a_guest_is_reached_in_a_subnet_with_a_free_address(in_namespace: Run, root: Path) -> None:
+def test_a_relay_reaches_guests_in_subnets_with_a_free_address(in_namespace: Run, root: Path) -> None:
     def work() -> tuple[bytes, bool]:
         with open_host(root) as host:
             host.guest("vc100-1", host.bridge(100, "a"), "10.0.0.1/30", "10.0.0.2/30", "10.1.0.1/24")

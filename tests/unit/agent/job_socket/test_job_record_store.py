@@ -1,3 +1,5 @@
+"""Tests of the stored records of jobs."""
+
 import os
 import threading
 from pathlib import Path

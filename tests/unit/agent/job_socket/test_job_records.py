@@ -1,4 +1,7 @@
-"""Tests of requests and job records, and of jobs that the batch system does not list."""
+"""Tests of requests and job records, and of jobs that the batch system does not list.
+
+An uncounted run is a run of a batch system that counts no attempts. Its attempt number is 0.
+"""
 
 import pytest
 
@@ -92,7 +95,7 @@ def test_an_uncounted_run_waits_for_the_former_runs_removal() -> None:
 
 
 def test_a_new_uncounted_run_replaces_a_run_that_was_up() -> None:
-    """The batch system counts no attempts (attempt 0). The host crashed during the former, cancelled run."""
+    """The host crashed during the former run, which had been cancelled."""
     former = job(0, RecordPhase.CANCELLED).model_copy(update={"was_up": True})
     announced = record_announcement(former, UpRequest(do="up", cluster=KEY, attempt=0, head=True, user="alice"))
     assert announced == job(0)
@@ -151,7 +154,7 @@ def test_a_missing_job_is_overdue_after_the_grace_period() -> None:
 
 
 def test_a_gap_between_lists_restarts_the_grace_period() -> None:
-    """Without lists, the agent does not know whether the job continued. `MISSING_SINCE_1000` arrived at 1060."""
+    """Without lists, the agent does not know whether the job continued. The last list arrived at 1060."""
     before = find_missing_jobs([LISTED_JOB], set(), MISSING_SINCE_1000, now=1179, grace=120)
     after = find_missing_jobs([LISTED_JOB], set(), MISSING_SINCE_1000, now=1180, grace=120)
     assert (before.overdue, after.overdue, after.since) == ((LISTED_JOB,), (), {LISTED_JOB.run: 1180})

@@ -1,3 +1,5 @@
+"""Tests of the access of jobs' scripts to guests. A lost access has ended by itself, and can be opened again."""
+
 from dataclasses import dataclass, field
 from pathlib import Path
 

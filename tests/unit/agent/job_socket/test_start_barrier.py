@@ -1,4 +1,7 @@
-"""Tests of the start barrier's messages for each state of a cluster."""
+"""Tests of the start barrier's messages for each state of a cluster.
+
+An uncounted run is a run of a batch system that counts no attempts. Its attempt number is 0.
+"""
 
 from ipaddress import ip_address
 from typing import Any

@@ -188,7 +188,7 @@ def test_a_restored_uplink_stays_a_port_of_a_foreign_bridge(kernel: FakeKernel, 
 
 
 def test_a_recreated_uplink_is_not_restored(kernel: FakeKernel, make_segment: Make) -> None:
-    """An uplink is recreated when its driver is loaded again, for example. The host configures the new uplink."""
+    """For example, an uplink is recreated when its driver is loaded again. The host configures the new uplink."""
     kernel.ip_settings[1] = FORMER_SETTINGS
     segments = SegmentInterfaces(kernel, FakeUplinkRecords())
     segments.ensure_segment(make_segment("a", 100, untagged=True))

@@ -154,9 +154,9 @@ table bridge filter { chain FORWARD { type filter hook prerouting priority -300;
     ],
 )
 def test_filters_survive_other_programs(in_namespace: Run, commands: str, tables: list[str]) -> None:
-    """After another program's ``commands``, the filters are read, and are replaced if they differ.
+    """Another program runs ``commands``. Then the agent reads its filters, and replaces them if they differ.
 
-    Then the filters work, and the tables of the other program still exist.
+    Afterwards, the filters work, and the tables of the other program still exist.
     """
 
     def work() -> object:
@@ -258,10 +258,10 @@ def test_an_unwanted_table_that_cannot_be_read_is_removed(in_namespace: Run, mon
     ("reason", "is_absent"),
     [("Operation not permitted", False), ("Invalid argument", True), ("Protocol not supported", True)],
 )
-def test_a_refused_list_of_tables_is_no_absent_table(
+def test_a_refusal_means_no_table_only_without_packet_filter(
     monkeypatch: pytest.MonkeyPatch, reason: str, is_absent: bool
 ) -> None:
-    """If the kernel has no packet filter, its refusal means that the table is absent. Any other refusal does not."""
+    """A refusal means that the table is absent only if the reason is that the kernel has no packet filter."""
 
     def run(_commands: str) -> object:
         raise Refused(f"the kernel refused the packet filter: Error: cache initialization failed: {reason}")
@@ -281,7 +281,7 @@ def test_tables_of_others_are_left_alone(in_namespace: Run) -> None:
     assert in_namespace(work) == "table bridge filter\ntable inet virtcloud\n"
 
 
-def test_a_refused_reading_is_no_removal(in_namespace: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_removal_of_a_table_is_an_error(in_namespace: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_commands: str) -> object:
         raise Refused("the kernel refused the packet filter: Cannot allocate memory")
 

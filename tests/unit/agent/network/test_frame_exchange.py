@@ -85,7 +85,7 @@ def test_a_frame_that_arrives_twice_is_a_duplicate() -> None:
     assert (frames.full, frames.duplicates) == (1, 1)
 
 
-def test_a_repeated_broadcast_proves_nothing() -> None:
+def test_a_repeated_broadcast_is_counted_once() -> None:
     (frames,) = [one for one in count(build(BROADCAST), build(BROADCAST)).received if one.number == 0]
     assert (frames.broadcast, frames.duplicates) == (1, 0)
 
@@ -180,7 +180,7 @@ def test_a_cable_with_a_lower_mtu_carries_small_frames_only(in_namespace: Run) -
     assert in_namespace(work) == (True, True, False)
 
 
-def test_guests_receive_no_frame_with_a_result(in_namespace: Run) -> None:
+def test_guests_receive_only_the_broadcasts_of_a_check(in_namespace: Run) -> None:
     """A guest receives only the broadcasts, so it cannot repeat or delay the frames that decide the result."""
 
     def work() -> object:

@@ -86,7 +86,7 @@ FILTERS = {
 
 @pytest.fixture(scope="module")
 def passes(in_namespace: Run) -> dict[str, list[bool]]:
-    """For each attack, whether its frame passes in three cases.
+    """Return, for each attack, whether its frame passes in each of three cases.
 
     The cases: without filters, with all filters, and with all filters except those against this attack.
     """
@@ -148,7 +148,7 @@ def test_a_guest_with_checked_addresses_may_use_them(passing: dict[GuestPort, li
     assert passing[ADDRESSED_PORT] == [*ORDINARY_FRAMES]
 
 
-def test_open_filters_drop_what_harms_other_clusters(passing: dict[GuestPort, list[str]]) -> None:
+def test_open_filters_drop_frames_that_harm_other_clusters(passing: dict[GuestPort, list[str]]) -> None:
     dropped = {*SWITCH_ATTACKS} - {"a foreign source address"}
     hidden = {name for name, parts in FILTERS.items() if {FRAGMENTS, OPTIONS} & {*parts}} | {
         "an offer with another IP version",
@@ -184,7 +184,7 @@ def test_open_filters_drop_what_harms_other_clusters(passing: dict[GuestPort, li
         ),
     ],
 )
-def test_a_guest_may_offer_services_of_the_spec(
+def test_a_guest_may_offer_the_services_that_its_spec_permits(
     passing: dict[GuestPort, list[str]], service: Literal["dhcp", "ra"], answers: list[str]
 ) -> None:
     assert [name for name in SERVICE_ATTACKS if name in passing[GUEST_PORT._replace(serves=(service,))]] == answers

@@ -1,3 +1,5 @@
+"""Tests of the segments of a host, on a kernel in memory."""
+
 from collections.abc import Callable
 
 import pytest
@@ -41,7 +43,7 @@ def test_building_a_segment_is_idempotent(kernel: FakeKernel, make_segment: Make
     assert (kernel.names, kernel.deleted) == ({"eth0", "eth0.100", "br100"}, [])
 
 
-def test_a_job_loses_its_port_when_its_cluster_leaves_the_network(kernel: FakeKernel, make_segment: Make) -> None:
+def test_a_job_loses_its_port_when_its_cluster_leaves(kernel: FakeKernel, make_segment: Make) -> None:
     left, segments = make_segment("a", 100), SegmentInterfaces(kernel, FakeUplinkRecords())
     shared = left.model_copy(update={"members": {"m": "12.pbs"}})
     segments.ensure_segment(shared)
@@ -282,7 +284,7 @@ def test_a_renamed_bridge_is_removed_with_its_cluster(kernel: FakeKernel, make_s
 
 
 def test_the_renamed_bridge_of_a_former_cluster_is_removed(kernel: FakeKernel) -> None:
-    """Only the bridge is left of the cluster, so its VLAN ID is unknown."""
+    """Of the cluster, only the bridge is left, so the cluster's VLAN ID is unknown."""
     kernel.put(name="moved", kind="bridge", alias="virtcloud:a")
     segments = SegmentInterfaces(kernel, FakeUplinkRecords())
     steps = compute_difference(HostWanted(), ObservedHost(segments.read()))
@@ -301,7 +303,7 @@ def test_a_renamed_bridge_with_a_foreign_port_stays(kernel: FakeKernel, make_seg
     assert (kernel.names, segments.read()) == ({"eth0", "eth1", "moved"}, ())
 
 
-def test_guests_keep_their_ports_if_only_a_renamed_bridge_is_left(kernel: FakeKernel, make_segment: Make) -> None:
+def test_guests_keep_their_ports_if_only_renamed_bridges_are_left(kernel: FakeKernel, make_segment: Make) -> None:
     """Another program renamed the bridge and deleted the tagged interface: the segment's VLAN ID is unknown."""
     segment, segments = make_segment("a", 100, ("g1",)), SegmentInterfaces(kernel, FakeUplinkRecords())
     segments.ensure_segment(segment)
@@ -336,9 +338,7 @@ def test_no_segment_is_built_with_bridged_packet_filtering(
     assert kernel.names == {"eth0"}
 
 
-def test_later_packet_filtering_is_a_fault_of_segments(
-    kernel: FakeKernel, make_segment: Callable[..., Segment]
-) -> None:
+def test_packet_filtering_turned_on_later_is_a_fault(kernel: FakeKernel, make_segment: Callable[..., Segment]) -> None:
     segments = SegmentInterfaces(kernel, FakeUplinkRecords())
     segments.ensure_segment(make_segment("a", 100))
     kernel.set_sysctls = (IPTABLES,)

@@ -79,7 +79,7 @@ def test_the_gateway_forwards_no_port(
     assert b"SSH-" not in in_gateway(use_tunnel)
 
 
-def test_the_gateway_listens_for_no_user(world: SshWorld) -> None:
+def test_remote_port_forwarding_is_refused(world: SshWorld) -> None:
     code, _, error = StockSsh(world, permits=PERMITS).run(
         "g1", "-o", "ExitOnForwardFailure=yes", "-R", "9999:127.0.0.1:22"
     )

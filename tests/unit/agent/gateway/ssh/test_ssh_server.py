@@ -89,7 +89,7 @@ def test_silent_guests_of_one_user_do_not_lock_others_out(world: SshWorld, monke
     assert first.result()[1] == "c1 10.0.0.1/24 22\n"
 
 
-def test_a_user_gets_half_of_the_threads_that_others_leave(tmp_path: Path) -> None:
+def test_a_user_gets_at_most_half_of_the_free_threads(tmp_path: Path) -> None:
     """Three users can each run a command on 32 guests at once. 32 is the default of ``cluster run``."""
     sessions = SshSessions(tmp_path / "sessions.json", lambda: datetime.now(UTC))
     requests = SshRequests(tmp_path / "socket", os.getuid(), SshGrants(), sessions, Mock())
@@ -249,7 +249,7 @@ def test_the_remains_of_an_unwanted_sshd_are_removed(
 
 
 def test_a_new_sshd_takes_over_no_connection(world: SshWorld, in_gateway: Callable[[Callable[[], None]], None]) -> None:
-    """After a crash of the host, a recorded process ID and start can belong to any other process."""
+    """After a crash of the host, another process can have the recorded process ID and the recorded start time."""
     world.gateway.ensure_no_sshd()
     with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as other:
         session = make_session(other.pid, read_start_time(other.pid) or 0, left_s=-1)
@@ -401,7 +401,7 @@ def test_a_configuration_that_sshd_refuses_is_named(
     assert "Bad configuration option: NewOption" in in_gateway(start)
 
 
-def test_a_taken_port_is_named(world: SshWorld, in_gateway: Callable[[Callable[[], str]], str]) -> None:
+def test_a_port_in_use_is_named(world: SshWorld, in_gateway: Callable[[Callable[[], str]], str]) -> None:
     def start() -> str:
         world.gateway.ensure_no_sshd()
         with socket.create_server(("", LISTENER.port)), pytest.raises(Refused) as error:
@@ -413,7 +413,7 @@ def test_a_taken_port_is_named(world: SshWorld, in_gateway: Callable[[Callable[[
 
 
 def test_new_accounts_of_the_gateway_do_not_disturb_the_sshd(in_namespace: Run, tmp_path: Path) -> None:
-    """Like useradd(8), the test replaces /etc/passwd by a new file."""
+    """Like useradd(8), the test replaces /etc/passwd with a new file."""
     shutil.copytree("/etc", tmp_path / "etc", symlinks=True)
 
     def work() -> object:

@@ -1,4 +1,4 @@
-"""Tests of the arguments of a gateway's sshd, with programs that check a configuration like versions of sshd."""
+"""Tests of the arguments of a gateway's sshd. The tests replace sshd with programs that imitate its versions."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ case "$*" in *PerSourcePenalties*)
   echo "command-line: line 0: Bad configuration option: PerSourcePenalties" >&2; exit 255
 esac
 """
-"""The reaction of OpenSSH 9.2 to the option."""
+"""A program that refuses the option PerSourcePenalties like OpenSSH 9.2."""
 INVALID = "echo '/etc/ssh/sshd_config: terminating, 1 bad configuration options' >&2; exit 255\n"
 
 
