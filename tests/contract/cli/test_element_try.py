@@ -148,7 +148,7 @@ def test_a_switch_that_refuses_the_login_is_a_failure(element_try: ElementTry, t
     assert "refuses the login of 'admin': check the credential" in ended.stderr
 
 
-def test_a_trial_of_an_unreachable_switch_promises_no_repetition(element_try: ElementTry, tmp_path: Path) -> None:
+def test_a_trial_does_not_claim_to_retry_an_unreachable_switch(element_try: ElementTry, tmp_path: Path) -> None:
     with emulate("cisco_ios") as switch:
         switch.address = "127.0.0.1:1"
         ended = try_switch(element_try, switch, tmp_path)

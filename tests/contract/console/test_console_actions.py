@@ -117,7 +117,7 @@ def test_an_administrator_of_another_site_declares_nothing(quarantined: World) -
     assert (answer.status_code, bool(quarantined.site("brno").quarantined)) == (403, True)
 
 
-def test_a_quarantine_is_a_trouble_with_a_remedy(quarantined: World) -> None:
+def test_the_page_of_troubles_lists_a_quarantine_with_its_remedy(quarantined: World) -> None:
     page = text_of(logged_in(quarantined).get("/console/troubles"))
     assert "VLAN 100 has been in quarantine" in page
     assert "declare the VLAN ID clean on the page of the site" in page
@@ -151,7 +151,7 @@ def test_a_malformed_address_is_explained(world: World, path: str, message: str)
 
 @pytest.mark.parametrize("path", ["clusters/hers/delete", "clusters/hers/lease", "sites/brno/quarantine/100/clean"])
 def test_a_malformed_id_of_a_cluster_is_refused(installed: World, path: str) -> None:
-    """PostgreSQL refuses texts with NUL."""
+    """PostgreSQL refuses texts that contain the character NUL."""
     answer = logged_in(installed).post(f"/console/{path}", id="a\0b", reason="scrapped", duration="20h")
     assert (answer.status_code, installed.view("hers").state) == (422, ClusterState.ACTIVE)
     assert "id: expected the ID of a cluster" in text_of(answer)

@@ -39,7 +39,7 @@ def test_an_agent_cannot_confirm_a_later_revision(world: World) -> None:
 
 @pytest.mark.parametrize("key", ["incomplete", "remaining"])
 def test_a_report_about_an_unprintable_cluster_is_recorded(world: World, key: str) -> None:
-    """PostgreSQL accepts no NUL, even in a comparison."""
+    """PostgreSQL refuses the character NUL, even in a comparison."""
     report = {"revision": 1, key: {"a\0b": "no such cluster"}}
     assert ask(world, "POST", "/v1/elements/brno-h1/confirmed", report).status_code == 204
     assert ask(world, "GET", "/v1/elements/brno-h1").json()["trouble"] == "cluster a\ufffdb: no such cluster"

@@ -172,7 +172,7 @@ def test_a_running_guest_is_not_cloned(cloning: Cloning) -> None:
     assert cloning.stored == []
 
 
-def test_a_guest_that_starts_meanwhile_is_not_cloned(cloning: Cloning) -> None:
+def test_a_guest_that_the_host_is_starting_is_not_cloned(cloning: Cloning) -> None:
     """The host began to start the guest before the clone reserved the guest's root file system."""
     domain = names.domain_name(cloning.made.world.view("demo").id, "g1")
     with (

@@ -17,7 +17,7 @@ def keys(world: World, query: str, token: str | None = None) -> list[str]:
     return [cluster["key"] for cluster in ask(world, "GET", f"/v1/clusters?{query}", token=token).json()]
 
 
-def test_a_name_belongs_to_one_cluster_until_it_has_ended(world: World) -> None:
+def test_a_name_belongs_to_a_cluster_until_the_cluster_ends(world: World) -> None:
     world.put("12.pbs", spec("brno-h1", name="ring"))
     world.settle()
     refusal = "the name ring is taken by cluster 12.pbs, which is {}: choose another name"

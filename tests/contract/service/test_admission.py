@@ -46,7 +46,7 @@ def test_a_host_for_batch_jobs_refuses_users_clusters(
     assert request_cluster(world, Role.SCHEDULER, "pbs", "brno-h1") == (201, "")
 
 
-def test_a_host_without_a_guest_is_refused_too(world: World) -> None:
+def test_a_cluster_without_guests_needs_the_hosts_admission(world: World) -> None:
     set_admission_rules(world, BATCH_ONLY)
     wanted = {"spec": spec(hosts=["brno-h1"]).model_dump(mode="json")}
     answer = ask(world, "PUT", "/v1/clusters/demo", wanted, token=world.token(Role.USER, "alice"))

@@ -62,7 +62,7 @@ def test_twenty_replicas_start_at_once_on_an_empty_database(empty_postgresql: st
     engine.dispose()
 
 
-def test_a_database_restart_under_load_loses_and_doubles_nothing(
+def test_a_database_restart_under_load_loses_and_duplicates_nothing(
     postgresql: str, postgres_server: PostgresServer
 ) -> None:
     """Four threads call two replicas. If a call raises DatabaseUnavailable, the thread repeats the call."""

@@ -61,7 +61,7 @@ def test_the_owner_of_an_image_sees_no_keys_of_other_users(world: World, alice: 
     assert problem(ask(world, "DELETE", "/v1/images/disk"))[2] == f"{used}: {end}"
 
 
-def test_agents_receive_the_source_and_must_understand_it(world: World, alice: str) -> None:
+def test_agents_that_receive_an_images_source_must_support_images(world: World, alice: str) -> None:
     add_url(world, alice)
     world.put("c", with_image("brno-h1"))
     (segment,) = world.wanted_of_host("brno-h1").segments
