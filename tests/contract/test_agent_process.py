@@ -109,7 +109,7 @@ def test_sigterm_ends_the_agent_and_answers_waiting_callers(path: Path, start: S
     assert not path.exists()
 
 
-def test_a_restarted_agent_has_the_records_of_a_killed_one(path: Path, start: Start) -> None:
+def test_a_restarted_agent_has_the_records_of_a_killed_agent(path: Path, start: Start) -> None:
     first = start()
     ask(path, UP)
     first.kill()

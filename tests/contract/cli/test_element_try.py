@@ -130,7 +130,7 @@ def test_a_record_with_an_invalid_value_is_refused(tmp_path: Path) -> None:
         read_record(record)
 
 
-def test_a_port_in_other_use_is_named_beside_the_lines(element_try: ElementTry, tmp_path: Path) -> None:
+def test_the_output_names_a_port_in_other_use(element_try: ElementTry, tmp_path: Path) -> None:
     with emulate("cisco_ios") as switch:
         switch.occupy(vlans={20: "offices"}, access={switch.port_names[0]: 20})
         ended = try_switch(element_try, switch, tmp_path, "--port", "Gi1/0/1", "--vlan", 100)

@@ -40,7 +40,7 @@ def test_an_owner_ends_a_cluster_after_a_confirmation(installed: World) -> None:
 
 
 @pytest.mark.parametrize("path", ["/console/clusters/hers/delete", "/console/clusters/hers/lease"])
-def test_others_cannot_change_a_cluster(installed: World, path: str) -> None:
+def test_other_users_cannot_change_a_cluster(installed: World, path: str) -> None:
     answer = logged_in(installed, Role.USER, "bob").post(path, duration="20h")
     assert (answer.status_code, "cluster hers is not known" in text_of(answer)) == (404, True)
     assert installed.view("hers").state is ClusterState.ACTIVE
@@ -110,7 +110,7 @@ def test_a_reason_may_have_several_lines(quarantined: World) -> None:
     assert quarantined.audit("number_said_clean")[-1].why == "VLAN 100 at brno: scrapped\non Monday"
 
 
-def test_an_administrator_of_another_site_declares_nothing(quarantined: World) -> None:
+def test_an_administrator_of_another_site_cannot_declare_vlans_clean(quarantined: World) -> None:
     browser = logged_in(quarantined, Role.SITE_ADMINISTRATOR, "petr", "praha")
     assert "quarantine/100/clean" not in browser.get("/console/sites/brno").text
     answer = browser.post("/console/sites/brno/quarantine/100/clean", reason="x")

@@ -120,10 +120,10 @@ def test_the_stream_ends_with_the_session(world: World, monkeypatch: pytest.Monk
     assert first_events(world, lambda: world.clock.advance(28801)) == ["ready", "end"]
 
 
-def test_a_sign_of_life_follows_the_last_event_after_15_seconds(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_event_alive_follows_15_seconds_after_the_last_event(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """After 10 seconds, the change feed announces a change that does not concern the page.
 
-    This announcement does not delay the sign of life.
+    This announcement does not delay the event ``alive``.
     """
     world.put("hers", spec("brno-h1", owner="alice"))
     browser, now = open_browser(world), [0.0]

@@ -169,7 +169,7 @@ def test_scattered_vlans_are_sent_in_several_lines(bench: SwitchBench) -> None:
 
 
 @pytest.mark.parametrize("platform", LINE_BY_LINE)
-def test_a_refused_line_does_not_stop_the_others(platform: str, make_bench: MakeBench) -> None:
+def test_a_refused_line_does_not_stop_the_other_lines(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform)
     bench.switch.fail("refuse", allow(bench.switch.platform))
     with pytest.raises(Refused, match=r"switch sw1: sent '.*', the device answered .*(?i:invalid|error|unrecognized)"):

@@ -197,7 +197,7 @@ def database_steps_of_a_dry_run(folder: Path, sites: int) -> int:
     return len(steps)
 
 
-def test_a_linux_switch_lists_its_commands_beforehand() -> None:
+def test_a_dry_run_lists_the_commands_of_a_linux_switch() -> None:
     driver = LinuxBridge(Name("sw1"), LinuxLine(LinuxSwitch({"p1": {}})))
     driver.read(SwitchScope((PortName("p1"),), VlanSet([100])))
     assert driver.list_commands(SwitchDifference(add={PortName("p1"): VlanSet([100])})) == (

@@ -62,7 +62,7 @@ def test_an_agents_late_confirmation_changes_nothing(world: World) -> None:
     assert world.view("demo").state == "active"
 
 
-def test_an_agents_error_is_shown_until_it_confirms(world: World) -> None:
+def test_an_agents_error_is_shown_until_the_agent_confirms(world: World) -> None:
     world.put("demo", spec("brno-h1"))
     report = {"revision": 2, "message": "image debian: not found"}
     assert ask(world, "POST", "/v1/elements/brno-h1/trouble", report).status_code == 204

@@ -182,7 +182,9 @@ def test_a_guest_that_the_host_is_starting_is_not_cloned(cloning: Cloning) -> No
         cloning.clone()
 
 
-def test_a_guest_started_before_it_is_read_is_not_cloned(cloning: Cloning, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_guest_that_starts_before_the_reading_is_not_cloned(
+    cloning: Cloning, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The guest was stopped when the clone began, but a user starts it before the agent reads the files."""
 
     def find_after_start(_roots: OneRoot, _domain: str) -> GuestRoot:

@@ -63,7 +63,7 @@ def test_bytes_pass_in_both_directions(start: Start) -> None:
     assert (made.guests.asked[0].port, made.guests.asked[0].guest) == (8080, "g1")
 
 
-def test_the_end_of_input_leaves_the_answer_open(start: Start) -> None:
+def test_a_guest_can_answer_after_the_end_of_input(start: Start) -> None:
     made = start()
     stream = made.connect()
     guest = made.guests.served[0][0]

@@ -78,7 +78,7 @@ def test_a_call_does_not_disturb_the_renewal_of_cached_tokens(world: World) -> N
     assert cache.find(token) is not None
 
 
-def test_a_start_with_revoked_tokens_loads_the_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_with_revoked_tokens_loads_the_other_tokens(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     used, revoked = agent(world, "brno-h1"), agent(world, "brno-h2")
     for token in (used, revoked):
         ask(world, "GET", "/v1/whoami", token=token)

@@ -146,7 +146,7 @@ def test_the_slow_poll_finds_a_lost_notice(world: World) -> None:
     run(world, act)
 
 
-def test_the_slow_poll_of_many_polls_is_one_query(world: World) -> None:
+def test_the_slow_poll_sends_one_query_for_many_polls(world: World) -> None:
     world.put("demo", spec("brno-h1"))
 
     async def act(http: Caller) -> None:

@@ -146,7 +146,7 @@ def test_the_former_gateway_gets_a_document_without_the_port(world: World) -> No
     assert (ports_of(world, "brno-gw"), places(world)[0][0]) == ([], "brno-gw2")
 
 
-def test_a_taken_port_is_replaced_by_a_free_one(world: World) -> None:
+def test_a_taken_port_is_replaced_by_a_free_port(world: World) -> None:
     stop_agents(world, "brno-gw")
     publish(world, port=80)
     start_agents(world, "brno-gw")

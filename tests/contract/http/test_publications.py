@@ -1,7 +1,7 @@
 """Tests of publications (public ports of guests) over HTTP.
 
 If a guest with an uncertified image joins the network, or if an image loses its certification, SBF *suspends* the
-publication: the port is closed until the user repeats the call.
+publication: the port is closed until the reason is removed and the user repeats the call.
 """
 
 from collections.abc import Iterator
@@ -370,7 +370,7 @@ def test_the_audit_log_names_the_user(world: World) -> None:
     assert [(row["who"], row["element"]) for row in found] == [("alice", "brno-gw")]
 
 
-def test_a_udp_port_is_published_as_such(world: World) -> None:
+def test_a_udp_port_is_published_for_udp(world: World) -> None:
     put(world)
     view = publish(world, port=53, protocol="udp").json()
     assert (view["protocol"], view["port"]) == ("udp", 40000)

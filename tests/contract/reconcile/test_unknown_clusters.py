@@ -1,6 +1,6 @@
-"""Tests of clusters on devices that SBF manages for the first time. SBF's database does not contain these clusters.
+"""Tests of clusters that SBF's database does not contain, on devices where SBF has not managed the VLAN ID before.
 
-SBF changes and removes none of these clusters until an administrator declares the device clean.
+SBF leaves the configuration of these clusters unchanged until an administrator declares the device clean.
 """
 
 import pytest

@@ -259,7 +259,7 @@ def test_a_removal_during_a_conversation_is_no_fault(world: World, caplog: pytes
     assert "reconcile_fault" not in caplog.text
 
 
-def test_a_hanging_switch_does_not_delay_others(world: World) -> None:
+def test_a_hanging_switch_does_not_delay_other_switches(world: World) -> None:
     world.switches["brno-sw1"].hangs = Event()
     world.clock.stands = False
     done = Event()

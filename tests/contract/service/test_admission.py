@@ -71,7 +71,7 @@ def test_the_refusal_has_the_problem_type_not_admitted(world: World) -> None:
     assert problem(ask(world, "PUT", "/v1/clusters/7.pbs", body("brno-h1"), token=token))[:2] == (403, "not-admitted")
 
 
-def test_a_host_for_named_users_admits_no_others(world: World) -> None:
+def test_a_host_for_named_users_admits_no_other_users(world: World) -> None:
     set_admission_rules(world, host={"admits": {"users": ["alice"]}})
     assert request_cluster(world, Role.USER, "alice", "brno-h1") == (201, "")
     other = {"spec": spec("brno-h1", owner="bob").model_dump(mode="json")}

@@ -104,7 +104,7 @@ def test_users_read_only_their_own_clusters_audit_rows(world: World) -> None:
     assert problem(answer)[:2] == (404, "not-found")
 
 
-def test_an_agents_late_end_of_a_former_run_is_gone(world: World) -> None:
+def test_an_agents_late_request_to_end_a_run_is_gone(world: World) -> None:
     world.put(JOB, OF_ALICE, attempt=1)
     agent = world.token(Role.AGENT, "brno-h1")
     answer = ask(world, "DELETE", f"/v1/clusters/{JOB}?attempt=3&owner=bob", token=agent)

@@ -228,7 +228,7 @@ def test_a_members_dead_host_affects_no_other_cluster(ring: World) -> None:
     assert states(ring, "root", "m1", "m2") == ["active", "active", "degraded"]
 
 
-def test_a_failed_member_leaves_the_others_unchanged(ring: World) -> None:
+def test_a_failed_member_does_not_change_the_other_members(ring: World) -> None:
     join_network(ring, "m1", "brno-h2")
     ring.dead_hosts.add("praha-h1")
     ring.put("m2", member("praha-h1"))

@@ -144,7 +144,7 @@ def test_each_member_has_its_own_key_pair(world: World) -> None:
     assert (own.user, other.user) == ("alice", "bob")
 
 
-def test_other_hosts_learn_of_members_and_degrade_nothing(world: World) -> None:
+def test_other_hosts_receive_new_members_and_degrade_no_cluster(world: World) -> None:
     world.put("root", RING)
     world.settle()
     states = []

@@ -104,7 +104,7 @@ def test_a_used_image_cannot_be_removed(world: World, folder: Path, alice: str) 
     assert files(folder) == []
 
 
-def test_a_file_remains_while_another_image_has_it(world: World, folder: Path, alice: str, bob: str) -> None:
+def test_a_file_remains_while_another_image_uses_the_file(world: World, folder: Path, alice: str, bob: str) -> None:
     upload(world, alice)
     upload(world, bob, name="copy")
     ask(world, "DELETE", "/v1/images/disk", token=alice)
