@@ -109,7 +109,7 @@ def test_sigterm_ends_the_agent_and_answers_waiting_callers(path: Path, start: S
     assert not path.exists()
 
 
-def test_a_restarted_agent_has_the_records_of_a_killed_one(path: Path, start: Start) -> None:
+def test_a_restarted_agent_has_the_records_of_a_killed_agent(path: Path, start: Start) -> None:
     first = start()
     ask(path, UP)
     first.kill()
@@ -121,7 +121,7 @@ def test_a_restarted_agent_has_the_records_of_a_killed_one(path: Path, start: St
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root can change the owner of the sshd's socket")
 def test_a_lease_ends_ssh_connections_after_a_restart_without_sbf(tmp_path: Path, start: Start) -> None:
-    """Two processes ``sleep`` stand for an sshd and a relay that an earlier agent process started and recorded."""
+    """Two processes ``sleep`` replace an sshd and a relay that an earlier agent process started and recorded."""
     folder, boot = tmp_path / "state/ssh", BOOT_ID.read_text().strip()
     (folder / "requests").mkdir(parents=True)
     sleep = [shutil.which("sleep") or "sleep", "60"]

@@ -199,7 +199,7 @@ def test_invariant_4_new_pool_ids_are_removed_from_ports(world: World) -> None:
     assert world.switches["brno-sw1"].carried() == {}
 
 
-def test_invariant_5_a_switch_that_ignores_commands_makes_nothing_active(world: World) -> None:
+def test_invariant_5_a_switch_that_ignores_commands_activates_no_cluster(world: World) -> None:
     world.settle()
     world.switches["brno-sw1"].lies = True
     world.put("demo", TWO_SITES)

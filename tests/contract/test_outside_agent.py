@@ -353,7 +353,7 @@ def test_guests_reach_a_name_with_ipv4_and_ipv6(world: OutsideWorld) -> None:
     assert [*found, world.fetch(SERVER, computer=world.other_guest)] == [GATEWAY6, "none", "none", "none", GATEWAY]
 
 
-def test_a_connection_survives_a_new_answer(world: OutsideWorld) -> None:
+def test_a_connection_survives_a_new_answer_of_the_resolver(world: OutsideWorld) -> None:
     connection = world.open_connection()
     assert connection.stdin is not None
     assert connection.stdout is not None
@@ -393,7 +393,7 @@ def test_the_agent_reports_the_names_of_destinations(world: OutsideWorld) -> Non
     assert [(name["fqdn"], SERVER in name["addresses"]) for name in read_names()] == [(NAME, True)] * 2
 
 
-def test_ended_clusters_leave_nothing(world: OutsideWorld) -> None:
+def test_ended_clusters_leave_no_configuration(world: OutsideWorld) -> None:
     """Remove all clusters. Therefore this test is the last of the module."""
     world.sbf.change(HostWanted())
     world.sbf.wait_until_confirmed()

@@ -130,7 +130,7 @@ def test_a_record_with_an_invalid_value_is_refused(tmp_path: Path) -> None:
         read_record(record)
 
 
-def test_a_port_in_other_use_is_named_beside_the_lines(element_try: ElementTry, tmp_path: Path) -> None:
+def test_the_output_names_a_port_in_other_use(element_try: ElementTry, tmp_path: Path) -> None:
     with emulate("cisco_ios") as switch:
         switch.occupy(vlans={20: "offices"}, access={switch.port_names[0]: 20})
         ended = try_switch(element_try, switch, tmp_path, "--port", "Gi1/0/1", "--vlan", 100)
@@ -148,7 +148,7 @@ def test_a_switch_that_refuses_the_login_is_a_failure(element_try: ElementTry, t
     assert "refuses the login of 'admin': check the credential" in ended.stderr
 
 
-def test_a_trial_of_an_unreachable_switch_promises_no_repetition(element_try: ElementTry, tmp_path: Path) -> None:
+def test_a_trial_does_not_claim_to_retry_an_unreachable_switch(element_try: ElementTry, tmp_path: Path) -> None:
     with emulate("cisco_ios") as switch:
         switch.address = "127.0.0.1:1"
         ended = try_switch(element_try, switch, tmp_path)

@@ -125,7 +125,7 @@ def test_vlans_of_another_sites_groups_stay_in_the_pool(netbox: EmulatedNetBox, 
     assert imported(netbox, token_file).pools == {"ostrava": VlanSet.parse("100-109,111-119,200-204,300")}
 
 
-def test_vlans_of_more_groups_than_one_request_names_are_read(
+def test_vlans_of_many_groups_are_read_in_several_requests(
     netbox: EmulatedNetBox, token_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "BATCH", 2)

@@ -118,7 +118,7 @@ def test_the_proposed_pool_avoids_every_vlan_in_use(tmp_path: Path) -> None:
     assert not found.free & [1, 150, 230, 1002, 1006]
 
 
-def test_an_unreachable_switch_leaves_the_results_of_the_others(
+def test_an_unreachable_switch_does_not_prevent_other_switches_results(
     site_import: Callable[..., Completed], tmp_path: Path
 ) -> None:
     with emulate("cisco_ios") as switch:

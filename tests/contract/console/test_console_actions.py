@@ -40,7 +40,7 @@ def test_an_owner_ends_a_cluster_after_a_confirmation(installed: World) -> None:
 
 
 @pytest.mark.parametrize("path", ["/console/clusters/hers/delete", "/console/clusters/hers/lease"])
-def test_others_cannot_change_a_cluster(installed: World, path: str) -> None:
+def test_other_users_cannot_change_a_cluster(installed: World, path: str) -> None:
     answer = logged_in(installed, Role.USER, "bob").post(path, duration="20h")
     assert (answer.status_code, "cluster hers is not known" in text_of(answer)) == (404, True)
     assert installed.view("hers").state is ClusterState.ACTIVE
@@ -110,14 +110,14 @@ def test_a_reason_may_have_several_lines(quarantined: World) -> None:
     assert quarantined.audit("number_said_clean")[-1].why == "VLAN 100 at brno: scrapped\non Monday"
 
 
-def test_an_administrator_of_another_site_declares_nothing(quarantined: World) -> None:
+def test_an_administrator_of_another_site_cannot_declare_vlans_clean(quarantined: World) -> None:
     browser = logged_in(quarantined, Role.SITE_ADMINISTRATOR, "petr", "praha")
     assert "quarantine/100/clean" not in browser.get("/console/sites/brno").text
     answer = browser.post("/console/sites/brno/quarantine/100/clean", reason="x")
     assert (answer.status_code, bool(quarantined.site("brno").quarantined)) == (403, True)
 
 
-def test_a_quarantine_is_a_trouble_with_a_remedy(quarantined: World) -> None:
+def test_the_page_of_troubles_lists_a_quarantine_with_its_remedy(quarantined: World) -> None:
     page = text_of(logged_in(quarantined).get("/console/troubles"))
     assert "VLAN 100 has been in quarantine" in page
     assert "declare the VLAN ID clean on the page of the site" in page
@@ -151,7 +151,7 @@ def test_a_malformed_address_is_explained(world: World, path: str, message: str)
 
 @pytest.mark.parametrize("path", ["clusters/hers/delete", "clusters/hers/lease", "sites/brno/quarantine/100/clean"])
 def test_a_malformed_id_of_a_cluster_is_refused(installed: World, path: str) -> None:
-    """PostgreSQL refuses texts with NUL."""
+    """PostgreSQL refuses texts that contain the character NUL."""
     answer = logged_in(installed).post(f"/console/{path}", id="a\0b", reason="scrapped", duration="20h")
     assert (answer.status_code, installed.view("hers").state) == (422, ClusterState.ACTIVE)
     assert "id: expected the ID of a cluster" in text_of(answer)

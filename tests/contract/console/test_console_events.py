@@ -26,7 +26,7 @@ from virtcloud.model.values import ClusterKey
 
 
 def open_browser(world: World, role: Role = Role.USER, name: str = "alice") -> Browser:
-    """Log a user in. Return the object :class:`Browser` that the console's pages get as their parameter."""
+    """Log a user in. Return the :class:`Browser` that the console's pages receive as a parameter."""
     from starlette.requests import Request  # noqa: PLC0415
 
     cookie = "; ".join(f"{key}={value}" for key, value in logged_in(world, role, name).cookies.items())
@@ -120,10 +120,10 @@ def test_the_stream_ends_with_the_session(world: World, monkeypatch: pytest.Monk
     assert first_events(world, lambda: world.clock.advance(28801)) == ["ready", "end"]
 
 
-def test_a_sign_of_life_follows_the_last_event_after_15_seconds(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_event_alive_follows_15_seconds_after_the_last_event(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """After 10 seconds, the change feed announces a change that does not concern the page.
 
-    This announcement does not delay the sign of life.
+    This announcement does not delay the event ``alive``.
     """
     world.put("hers", spec("brno-h1", owner="alice"))
     browser, now = open_browser(world), [0.0]
@@ -144,7 +144,7 @@ def test_a_sign_of_life_follows_the_last_event_after_15_seconds(world: World, mo
     assert (asyncio.run(run()), now) == ("alive", [15])
 
 
-def test_a_silent_database_ends_no_session(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_that_does_not_answer_ends_no_session(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The stream ends without the event ``end``, so the page connects again.
 
     The event ``end`` would replace the page by an error page, which does not connect again.
@@ -187,6 +187,6 @@ def test_a_closed_stream_does_not_count(world: World) -> None:
     assert asyncio.run(run()) == (1, 0)
 
 
-def test_a_stream_of_others_is_refused(world: World) -> None:
+def test_the_event_stream_of_another_users_cluster_is_not_found(world: World) -> None:
     world.put("hers", spec("brno-h1", owner="alice"))
     assert logged_in(world, Role.USER, "bob").get("/console/clusters/hers/events").status_code == 404

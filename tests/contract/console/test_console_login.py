@@ -199,12 +199,12 @@ def test_the_root_leads_browsers_to_the_console(world: World) -> None:
     assert browser.request("GET", "/", headers={"accept": "*/*"}).status_code == 401
 
 
-def test_a_session_opens_no_call_of_the_api(world: World) -> None:
-    """If the session's cookie opened the API, a page of another web site could cause API calls."""
+def test_the_cookie_of_a_session_authorizes_no_api_call(world: World) -> None:
+    """If the cookie authorized API calls, a page of another web site could cause API calls."""
     assert logged_in(world).get("/v1/whoami").status_code == 401
 
 
-def test_another_cookie_is_no_ended_session(world: World) -> None:
+def test_the_theme_cookie_does_not_count_as_an_ended_session(world: World) -> None:
     browser = ConsoleBrowser(world)
     browser.request("POST", "/console/theme", {"theme": "dark"})
     assert "reason=needed" in browser.get("/console/").headers["location"]

@@ -182,7 +182,7 @@ def test_the_error_about_a_silent_provider_suggests_a_token(connected: World) ->
     assert (answer.status_code, "log in with a token" in text_of(answer)) == (503, True)
 
 
-def test_sbf_without_a_provider_says_so(world: World) -> None:
+def test_a_provider_login_is_refused_if_no_provider_is_configured(world: World) -> None:
     answer = ConsoleBrowser(world).get("/console/login/oidc")
     assert (answer.status_code, "no OpenID Connect provider" in text_of(answer)) == (404, True)
 

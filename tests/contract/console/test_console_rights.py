@@ -1,4 +1,4 @@
-"""Tests that the console shows to each role what the API shows, and nothing else."""
+"""Tests that the console shows the same data to each role as the API."""
 
 import base64
 import html
@@ -39,7 +39,7 @@ def test_a_user_sees_own_clusters_only(installed: World) -> None:
         ("?site=praha", "No cluster meets these conditions."),
     ],
 )
-def test_a_list_without_clusters_is_a_page(installed: World, query: str, sentence: str) -> None:
+def test_an_empty_list_of_clusters_has_an_explanation(installed: World, query: str, sentence: str) -> None:
     answer = visit(installed, Role.USER, "carol").get(f"/console/clusters{query}")
     assert (answer.status_code, sentence in text_of(answer)) == (200, True)
 
@@ -66,7 +66,7 @@ def test_a_site_administrator_sees_counts_of_own_sites(
     assert [found["brno"], found["praha"]] == numbers
 
 
-def test_a_user_reads_no_state_of_sites(installed: World) -> None:
+def test_a_user_cannot_read_the_state_of_sites(installed: World) -> None:
     """A user may not read elements, so the console cannot report whether a site works."""
     answer = visit(installed, Role.USER, "alice").get("/console/")
     assert ("fine" in text_of(answer), answer.text.count('class="glyph')) == (False, 0)
@@ -78,7 +78,7 @@ def test_an_operator_sees_all_clusters(installed: World) -> None:
 
 
 @pytest.mark.parametrize("key", ["his", "unknown"])
-def test_a_cluster_of_others_looks_like_an_unknown_one(installed: World, key: str) -> None:
+def test_another_users_cluster_looks_like_an_unknown_cluster(installed: World, key: str) -> None:
     answer = visit(installed, Role.USER, "alice").get(f"/console/clusters/{key}")
     assert (answer.status_code, f"cluster {key} is not known" in text_of(answer)) == (404, True)
 
@@ -114,12 +114,12 @@ def test_an_unknown_method_gets_an_error_page(installed: World) -> None:
 
 
 @pytest.mark.parametrize("role", [Role.USER, Role.OPERATOR])
-def test_an_unknown_id_of_a_known_cluster_is_named(installed: World, role: Role) -> None:
+def test_the_error_names_an_unknown_id_of_a_known_cluster(installed: World, role: Role) -> None:
     answer = visit(installed, role, "alice").get("/console/clusters/hers?id=none")
     assert "cluster hers with the ID none is not known" in text_of(answer)
 
 
-def test_pages_of_a_user_contain_exactly_the_own_clusters(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_of_a_user_contain_exactly_the_users_clusters(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each page except the last contains as many of the user's clusters as a page can contain.
 
     The address of the next page names no other user's cluster.
@@ -175,7 +175,7 @@ def test_a_page_after_the_last_page_is_the_last(installed: World, path: str) -> 
     )
 
 
-def test_a_user_reads_no_wrong_count_of_transports(installed: World) -> None:
+def test_the_start_page_shows_users_no_count_of_transports(installed: World) -> None:
     page = visit(installed, Role.USER, "alice").get("/console/").text
     assert ("of 40 VLAN IDs used" in page, "transports" in page) == (True, False)
 

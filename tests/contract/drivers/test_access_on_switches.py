@@ -1,6 +1,7 @@
 """Tests of access ports on an emulated switch of each platform.
 
 An access port carries at most one VLAN, untagged. During a move between two VLANs, the port carries no third VLAN.
+An *open trunk* carries all VLANs.
 """
 
 from dataclasses import replace
@@ -69,7 +70,7 @@ def visited_vlans(bench: SwitchBench) -> list[int | None]:
     return [vlan for index, vlan in enumerate(states) if index == 0 or states[index - 1] != vlan]
 
 
-def test_an_unconfigured_port_ends_in_no_vlan(bench: SwitchBench) -> None:
+def test_an_access_port_without_a_cluster_is_in_no_vlan(bench: SwitchBench) -> None:
     converge(bench)
     assert (untagged(bench), bench.carries(bench.names[1])) == (None, set())
 

@@ -120,10 +120,10 @@ def test_an_unanswered_command_is_named_with_the_last_output(make_bench: MakeBen
 
 
 def test_a_wait_continues_if_its_deadline_was_extended(make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session waits for an answer until a deadline, which a renewal of SBF's lease for the device can extend.
+    """A session waits for an answer until a deadline. A renewal of SBF's lease for the device can extend the deadline.
 
-    In the test, two calls of ``recv`` raise TimeoutError before the read timeout has passed. A real ``recv`` does this
-    at a deadline that was extended after the wait began.
+    In the test, two calls of ``recv`` raise TimeoutError before the read timeout has passed. A real ``recv`` raises
+    TimeoutError at the former deadline if the deadline was extended after ``recv`` had begun to wait.
     """
     bench = make_bench("cisco_ios")
     bench.read()

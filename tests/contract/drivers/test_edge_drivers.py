@@ -65,7 +65,7 @@ def first_bench(platform: str, make_edge_bench: MakeBench) -> EdgeBench:
     return make_edge_bench(platform, next(kind for name, kind in PAIRS if name == platform))
 
 
-def test_every_platform_and_recipe_is_tested_here() -> None:
+def test_every_platform_and_kind_of_transport_is_tested() -> None:
     recipes = {
         (name, "shared" if shared else str(kind))
         for name, dialect in EDGE_DIALECTS.items()
@@ -121,7 +121,7 @@ def test_50_circuits_need_one_save(direct: EdgeBench) -> None:
     assert direct.reached() == direct.expected(*range(100, 150))
 
 
-def test_after_a_lost_session_the_next_session_continues(first_bench: EdgeBench) -> None:
+def test_the_next_session_completes_the_change_of_a_lost_session(first_bench: EdgeBench) -> None:
     first_bench.device.fail("disconnect", ATTACH[first_bench.device.platform])
     with pytest.raises(Unreachable, match=r"edge pe1 .*ended the session"):
         first_bench.converge(112, 120)
@@ -252,7 +252,7 @@ def test_a_cluster_is_never_joined_to_another_use(platform: str, lines: tuple[st
         assert bench.device.running_config() == before
 
 
-def test_one_session_is_sufficient(platform: str, make_edge_bench: MakeBench) -> None:
+def test_the_driver_needs_only_one_session(platform: str, make_edge_bench: MakeBench) -> None:
     bench = make_edge_bench(platform, next(kind for name, kind in PAIRS if name == platform), sessions=1)
     assert not bench.converge(112)
     assert not bench.converge()
@@ -262,7 +262,7 @@ def test_one_session_is_sufficient(platform: str, make_edge_bench: MakeBench) ->
         second.read(bench.managed)
 
 
-def test_a_reboot_restores_the_saved_configuration_visibly(first_bench: EdgeBench) -> None:
+def test_the_driver_reads_the_saved_configuration_after_a_reboot(first_bench: EdgeBench) -> None:
     first_bench.converge(112)
     saves = bool(EDGE_DIALECTS[first_bench.device.platform].save)
     first_bench.device.save = lambda: None
@@ -341,7 +341,7 @@ def test_a_port_in_other_use_is_refused_without_a_change(platform: str, mode: st
     assert bench.device.running_config() == before
 
 
-def test_a_session_that_the_device_counts_as_open_is_awaited(make_edge_bench: MakeBench) -> None:
+def test_the_driver_reconnects_after_the_device_forgets_a_lost_session(make_edge_bench: MakeBench) -> None:
     bench = make_edge_bench("cisco_iosxr", "vpls", sessions=1, linger=60, read_timeout=3)
     bench.device.fail("disconnect", ATTACH["cisco_iosxr"])
     with pytest.raises(Unreachable, match="ended the session"):

@@ -121,7 +121,7 @@ def test_a_vfi_without_a_neighbour_is_recreated(kind: str, make_edge_bench: Make
     assert "neighbor 10.0.0.3 encapsulation mpls" in bench.device.running_config()
 
 
-def test_the_tag_is_kept_only_in_a_shared_vfi(make_edge_bench: MakeBench) -> None:
+def test_frames_keep_their_vlan_tag_only_in_a_shared_vfi(make_edge_bench: MakeBench) -> None:
     for kind, rewrites in (("shared", 0), ("vpls", 2)):
         bench = make_edge_bench("cisco_iosxe", kind)
         bench.converge(112, 120)
@@ -158,7 +158,7 @@ def test_a_bridge_domain_in_other_use_blocks_only_its_vlan(kind: str, block: str
     assert str(find_blocked_circuits(wanted, observed)) == "112"
 
 
-def test_bridge_domains_of_the_pool_are_free_if_all_clusters_share_a_vfi() -> None:
+def test_bridge_domains_of_the_pool_are_free_with_shared_vfis() -> None:
     bench = open_direct_bench("cisco_iosxe", "shared")
     print_ios_xe_blocks(bench, BDI, CUSTOMER, INSTANCE)
     assert bench.read() == EdgeObserved()
@@ -172,7 +172,7 @@ def test_other_use_of_a_shared_bridge_domain_is_unsafe(block: str) -> None:
         bench.read()
 
 
-def test_an_incomplete_circuit_is_deleted_although_its_bridge_domain_is_in_other_use() -> None:
+def test_incomplete_circuits_of_bridge_domains_in_other_use_are_deleted() -> None:
     bench = open_direct_bench("cisco_iosxe", "vpls")
     bench.device.configure(f"interface {bench.ports[0]}", "service instance 112 ethernet")
     bench.device.configure("l2 vfi CUST manual", "vpn id 500", "bridge-domain 112")

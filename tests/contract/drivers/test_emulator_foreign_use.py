@@ -187,7 +187,7 @@ def test_a_renamed_switch_has_another_prompt(ios: EmulatedSwitch) -> None:
         assert client.send("show vlan brief", until="core7# ?$").endswith("core7#")
 
 
-def test_an_answer_can_be_without_end(ios: EmulatedSwitch) -> None:
+def test_an_answer_can_be_endless(ios: EmulatedSwitch) -> None:
     ios.fail("drip", "^show vlan brief", seconds=0.01)
     with AdministratorClient(ios) as client:
         output = client.read_for("show vlan brief", 0.4)

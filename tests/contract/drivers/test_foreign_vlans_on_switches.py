@@ -70,7 +70,7 @@ def test_a_foreign_trunk_with_a_list_makes_its_vlans_foreign(bench: SwitchBench)
     assert find_foreign(bench, "150-151") == [(150, (unmanaged_port(bench),))]
 
 
-def test_a_foreign_trunk_of_every_vlan_makes_none_foreign(list_bench: SwitchBench) -> None:
+def test_a_foreign_trunk_of_every_vlan_makes_no_vlan_foreign(list_bench: SwitchBench) -> None:
     converge(list_bench, "150")
     occupy(list_bench.switch, trunks={list_bench.other: "all"})
     assert find_foreign(list_bench, "150") == []

@@ -47,7 +47,7 @@ def test_a_switch_with_the_known_host_key_is_read(platform: str, tmp_path: Path)
 
 @pytest.mark.parametrize("platform", OVER_SSH)
 @pytest.mark.parametrize("contents", [OTHER_KEY, None], ids=["another key", "no key"])
-def test_no_login_to_a_switch_with_an_unknown_key(platform: str, contents: str | None, tmp_path: Path) -> None:
+def test_sbf_logs_in_to_no_switch_with_an_unknown_key(platform: str, contents: str | None, tmp_path: Path) -> None:
     with emulate(platform) as switch:
         file = write_known_hosts(tmp_path, switch, contents) if contents else tmp_path / "known_hosts"
         with pytest.raises(

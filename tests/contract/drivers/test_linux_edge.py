@@ -74,7 +74,7 @@ def test_a_refused_removal_never_joins_two_services(bench: InMemory, monkeypatch
     assert bench.devices() == {"vni10042", "vni10051"}
 
 
-def test_customer_vlans_are_removed_first_and_devices_enabled_last(bench: InMemory) -> None:
+def test_customer_vlans_are_removed_first_and_devices_are_enabled_last(bench: InMemory) -> None:
     driver = LinuxEdge(EDGE, BACKBONE, PeLine(bench.machine))
     assert driver.list_commands(EdgeDifference(add=(A,), remove=(B,))) == (
         "bridge vlan del dev ac1 vid 101",
@@ -108,7 +108,7 @@ def test_a_device_with_a_remote_address_is_created_again(bench: InMemory, key: s
 
 
 @pytest.mark.parametrize("core_port", ["core", None])
-def test_a_tunnel_without_an_interface_below_is_ignored(bench: InMemory, core_port: str | None) -> None:
+def test_a_tunnel_without_an_underlying_interface_is_ignored(bench: InMemory, core_port: str | None) -> None:
     """For such a tunnel, iproute2 prints ``"link": null``."""
     bench.machine.links["sit0"] = Interface("sit")
     edge = EDGE.model_copy(update={"core_port": core_port})

@@ -51,7 +51,7 @@ def test_new_ports_carry_all_vlans_until_the_first_change(bench: Bench) -> None:
     assert (bench.switch.reaches("p1", 100), bench.switch.reaches("p1", 150)) == ({"p2"}, set())
 
 
-def test_a_trunk_without_its_last_vlan_carries_none(bench: Bench) -> None:
+def test_a_trunk_without_its_last_vlan_carries_no_vlan(bench: Bench) -> None:
     bench.converge(p1="100", p2="100", p3="101")
     bench.converge(p3="101")
     reached = [bench.switch.reaches("p1", tag) for tag in (None, 100, 101, 150)]

@@ -1,4 +1,4 @@
-"""Tests of every switch driver on an emulated switch of each platform."""
+"""Tests of every switch driver on an emulated switch of each platform. An *open trunk* carries all VLANs."""
 
 from contextlib import suppress
 from typing import Any
@@ -169,7 +169,7 @@ def test_scattered_vlans_are_sent_in_several_lines(bench: SwitchBench) -> None:
 
 
 @pytest.mark.parametrize("platform", LINE_BY_LINE)
-def test_a_refused_line_does_not_stop_the_others(platform: str, make_bench: MakeBench) -> None:
+def test_a_refused_line_does_not_stop_the_other_lines(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform)
     bench.switch.fail("refuse", allow(bench.switch.platform))
     with pytest.raises(Refused, match=r"switch sw1: sent '.*', the device answered .*(?i:invalid|error|unrecognized)"):
@@ -222,7 +222,7 @@ def test_a_device_that_ignores_accepted_lines_is_detected(platform: str, make_be
 
 
 @pytest.mark.parametrize("done", [False, True])
-def test_after_a_lost_session_the_next_session_continues(bench: SwitchBench, done: bool) -> None:
+def test_the_next_session_completes_the_change_of_a_lost_session(bench: SwitchBench, done: bool) -> None:
     bench.switch.fail("disconnect", allow(bench.switch.platform), done=done)
     with pytest.raises(Unreachable, match="sw1"):
         bench.converge("112,120", "112")
@@ -241,7 +241,7 @@ def test_an_unknown_answer_is_unsafe_and_nothing_is_changed(bench: SwitchBench) 
 
 
 @pytest.mark.parametrize("platform", HOLD_SESSIONS)
-def test_one_session_is_sufficient(platform: str, make_bench: MakeBench) -> None:
+def test_the_driver_needs_only_one_session(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform, sessions=1)
     assert not bench.converge("112", "112")
     assert not bench.converge()
@@ -251,7 +251,7 @@ def test_one_session_is_sufficient(platform: str, make_bench: MakeBench) -> None
         second.read(bench.managed)
 
 
-def test_a_session_that_the_device_counts_as_open_is_awaited(make_bench: MakeBench) -> None:
+def test_the_driver_reconnects_after_the_device_forgets_a_lost_session(make_bench: MakeBench) -> None:
     bench = make_bench("dell_os10", sessions=1, linger=60)
     bench.switch.fail("disconnect", ALLOW["dell_os10"])
     with pytest.raises(Unreachable, match="ended the session"):
@@ -272,7 +272,7 @@ def test_an_idle_session_ended_by_the_device_is_reopened(make_bench: MakeBench) 
     assert bench.switch.logins == 2
 
 
-def test_a_reboot_restores_the_saved_configuration_visibly(bench: SwitchBench) -> None:
+def test_the_driver_reads_the_saved_configuration_after_a_reboot(bench: SwitchBench) -> None:
     bench.converge("112", "112")
     bench.converge("", "")
     bench.switch.running.vlans[140] = "unsaved"

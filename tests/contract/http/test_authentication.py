@@ -50,7 +50,7 @@ def test_path_variants_do_not_bypass_authentication(world: World, path: str) -> 
 
 @pytest.mark.parametrize("path", ["/healthz", "/docs", "/openapi.json", "/metrics"])
 def test_open_paths_need_no_token(world: World, path: str) -> None:
-    """``/metrics`` is open only on the loopback, from which this test calls."""
+    """``/metrics`` needs no token on the loopback interface. The calls of this test come from there."""
     assert ask(world, "GET", path, token="").status_code == 200
 
 

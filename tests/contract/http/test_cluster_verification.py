@@ -290,7 +290,7 @@ def test_a_host_that_cannot_exchange_is_named(made: Served) -> None:
     assert {host.host: host.reason for host in made.verify().unverified} == dict.fromkeys(HOSTS, made.network.fault)
 
 
-def test_several_checks_of_a_cluster_run_together(made: Served) -> None:
+def test_several_checks_of_a_cluster_can_run_simultaneously(made: Served) -> None:
     found: list[ClusterVerification] = []
     threads = [threading.Thread(target=lambda: found.append(made.verify())) for _ in range(3)]
     for thread in threads:

@@ -39,7 +39,7 @@ def test_a_dry_run_has_vlan_ids_and_changes(world: World) -> None:
     assert [one["name"] for one in host["host"]["add"][0]["guests"]] == ["g1"]
 
 
-def test_a_dry_run_repeats_an_ended_attempt_without_its_transport(world: World) -> None:
+def test_an_ended_attempts_dry_run_succeeds_without_its_removed_transport(world: World) -> None:
     request = body("brno-h1", "praha-h1") | {"attempt": 0}
     ask(world, "PUT", "/v1/clusters/demo", request)
     world.settle()
@@ -76,7 +76,7 @@ def test_a_dry_run_predicts_the_later_change(world: World) -> None:
     assert predicted == applied
 
 
-def test_a_dry_run_of_an_existing_cluster_has_missing_changes(world: World) -> None:
+def test_a_dry_run_of_an_existing_cluster_shows_unapplied_changes(world: World) -> None:
     world.put("demo", spec("brno-h1", "praha-h1"))
     world.converge("brno-sw1")
     dry_run = ask(world, "PUT", "/v1/clusters/demo?dry_run=true", body("brno-h1", "praha-h1")).json()
@@ -197,7 +197,7 @@ def database_steps_of_a_dry_run(folder: Path, sites: int) -> int:
     return len(steps)
 
 
-def test_a_linux_switch_lists_its_commands_beforehand() -> None:
+def test_a_dry_run_lists_the_commands_of_a_linux_switch() -> None:
     driver = LinuxBridge(Name("sw1"), LinuxLine(LinuxSwitch({"p1": {}})))
     driver.read(SwitchScope((PortName("p1"),), VlanSet([100])))
     assert driver.list_commands(SwitchDifference(add={PortName("p1"): VlanSet([100])})) == (

@@ -39,7 +39,7 @@ def test_an_agent_cannot_confirm_a_later_revision(world: World) -> None:
 
 @pytest.mark.parametrize("key", ["incomplete", "remaining"])
 def test_a_report_about_an_unprintable_cluster_is_recorded(world: World, key: str) -> None:
-    """PostgreSQL accepts no NUL, even in a comparison."""
+    """PostgreSQL refuses the character NUL, even in a comparison."""
     report = {"revision": 1, key: {"a\0b": "no such cluster"}}
     assert ask(world, "POST", "/v1/elements/brno-h1/confirmed", report).status_code == 204
     assert ask(world, "GET", "/v1/elements/brno-h1").json()["trouble"] == "cluster a\ufffdb: no such cluster"
@@ -62,7 +62,7 @@ def test_an_agents_late_confirmation_changes_nothing(world: World) -> None:
     assert world.view("demo").state == "active"
 
 
-def test_an_agents_error_is_shown_until_it_confirms(world: World) -> None:
+def test_an_agents_error_is_shown_until_the_agent_confirms(world: World) -> None:
     world.put("demo", spec("brno-h1"))
     report = {"revision": 2, "message": "image debian: not found"}
     assert ask(world, "POST", "/v1/elements/brno-h1/trouble", report).status_code == 204

@@ -1,4 +1,7 @@
-"""Tests of confirmations by a host that could not remove a cluster, or could not start a cluster's guest."""
+"""Tests of confirmations by a host that could not remove a cluster, or could not start a cluster's guest.
+
+A *remaining* cluster is a cluster whose removal failed on the host.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path

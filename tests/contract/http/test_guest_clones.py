@@ -172,7 +172,7 @@ def test_a_running_guest_is_not_cloned(cloning: Cloning) -> None:
     assert cloning.stored == []
 
 
-def test_a_guest_that_starts_meanwhile_is_not_cloned(cloning: Cloning) -> None:
+def test_a_guest_that_the_host_is_starting_is_not_cloned(cloning: Cloning) -> None:
     """The host began to start the guest before the clone reserved the guest's root file system."""
     domain = names.domain_name(cloning.made.world.view("demo").id, "g1")
     with (
@@ -182,7 +182,9 @@ def test_a_guest_that_starts_meanwhile_is_not_cloned(cloning: Cloning) -> None:
         cloning.clone()
 
 
-def test_a_guest_started_before_it_is_read_is_not_cloned(cloning: Cloning, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_guest_that_starts_before_the_reading_is_not_cloned(
+    cloning: Cloning, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The guest was stopped when the clone began, but a user starts it before the agent reads the files."""
 
     def find_after_start(_roots: OneRoot, _domain: str) -> GuestRoot:

@@ -34,7 +34,7 @@ pytest.importorskip("websockets", reason="NOT TESTED: websockets is not installe
 def start_user(made: Installation) -> threading.Thread:
     """Start a thread that requests a session as the user, and expects Unreachable.
 
-    The test must act as the agent: it joins the session and closes the session. Then the thread ends.
+    The test must act as the agent, and must join and close the session. When the session is closed, the thread ends.
     """
 
     def use() -> None:
@@ -63,7 +63,7 @@ def test_bytes_pass_in_both_directions(start: Start) -> None:
     assert (made.guests.asked[0].port, made.guests.asked[0].guest) == (8080, "g1")
 
 
-def test_the_end_of_input_leaves_the_answer_open(start: Start) -> None:
+def test_a_guest_can_answer_after_the_end_of_input(start: Start) -> None:
     made = start()
     stream = made.connect()
     guest = made.guests.served[0][0]
@@ -199,7 +199,7 @@ def is_pooled(thread: threading.Thread) -> bool:
     return thread.name == "AnyIO worker thread"
 
 
-def test_nothing_remains_when_the_user_leaves(start: Start) -> None:
+def test_no_session_or_thread_remains_when_the_user_disconnects(start: Start) -> None:
     made = start()
     before = set(threading.enumerate())
     stream = made.connect()
@@ -210,7 +210,7 @@ def test_nothing_remains_when_the_user_leaves(start: Start) -> None:
     assert made.rows == 0
 
 
-def test_nothing_remains_when_the_user_leaves_before_the_agent_connects(start: Start) -> None:
+def test_no_session_remains_if_users_disconnect_before_an_agent_joins(start: Start) -> None:
     made = start(agent=False)
     token = made.world.token(Role.USER, "alice")
     with socket.create_connection(("127.0.0.1", int(made.url.rpartition(":")[2]))) as user:
@@ -360,7 +360,7 @@ def test_the_audit_log_names_user_guest_and_port(start: Start) -> None:
     assert (row.who, row.why, row.element) == ("alice", "port 8080 of guest g1", "brno-h1")
 
 
-def test_a_session_tells_agents_the_address_of_its_replica(start: Start) -> None:
+def test_agents_receive_the_address_of_a_sessions_replica(start: Start) -> None:
     made = start(agent=False, address="http://127.0.0.1:1")
     user = start_user(made)
     agent = made.client(Role.AGENT, "brno-h1").sbf

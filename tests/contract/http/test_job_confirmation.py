@@ -64,7 +64,7 @@ def test_a_confirmed_job_gets_its_cluster(world: World) -> None:
     assert (created.status_code, created.json()["created_by"]) == (201, "job-starter@brno-h1")
 
 
-def test_a_server_gets_its_own_open_requests_until_answered(world: World) -> None:
+def test_a_batch_server_gets_only_its_own_unanswered_requests(world: World) -> None:
     request_cluster(world, "brno-h1")
     assert (list_open_requests(world), list_open_requests(world, "other"), list_open_requests(world, "TORQUE")) == (
         [KEY],

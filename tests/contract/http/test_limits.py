@@ -112,7 +112,7 @@ def test_a_body_without_declared_length_is_counted(world: World) -> None:
     assert problem(asyncio.run(call())) == TOO_LONG
 
 
-def test_a_lower_limit_of_guests_does_not_prevent_shares(world: World) -> None:
+def test_a_cluster_above_a_lowered_limit_can_be_shared(world: World) -> None:
     world.put("demo", spec("brno-h1", "brno-h2", "praha-h1"))
     assert ask(world, "PUT", "/v1/clusters/demo/shares/bob").status_code == 200
     assert problem(ask(world, "PUT", "/v1/clusters/demo/shares/eva"))[:2] == (422, "beyond-limit")

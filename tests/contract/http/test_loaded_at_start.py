@@ -1,7 +1,7 @@
 """Tests of the data that SBF loads at its start: tokens of agents, and the topology.
 
-Also tests of the renewal of cached tokens: before the cache entries of used tokens expire, SBF checks these tokens in
-the database again.
+Other tests check the renewal of cached tokens: before the cache entries of used tokens expire, SBF checks these tokens
+in the database again.
 """
 
 from typing import Any
@@ -57,7 +57,7 @@ def test_used_tokens_are_checked_together_before_their_cache_entries_expire(
     assert [hours[used.id], hours[unused.id]] == [1, 0]
 
 
-def test_a_call_during_the_renewal_of_tokens_does_not_disturb(world: World) -> None:
+def test_a_call_does_not_disturb_the_renewal_of_cached_tokens(world: World) -> None:
     """The call gets the set of found tokens before the renewal replaces this set.
 
     After the replacement, the call adds a token to the old set.
@@ -78,7 +78,7 @@ def test_a_call_during_the_renewal_of_tokens_does_not_disturb(world: World) -> N
     assert cache.find(token) is not None
 
 
-def test_a_start_with_revoked_tokens_loads_the_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_with_revoked_tokens_loads_the_other_tokens(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     used, revoked = agent(world, "brno-h1"), agent(world, "brno-h2")
     for token in (used, revoked):
         ask(world, "GET", "/v1/whoami", token=token)

@@ -71,7 +71,7 @@ def test_a_change_wakes_only_the_waiters_of_its_elements(world: World, monkeypat
     run(world, act)
 
 
-def test_a_poll_until_a_state_skips_other_changes(world: World) -> None:
+def test_a_poll_that_waits_for_a_state_skips_other_changes(world: World) -> None:
     before = world.put("demo", spec("brno-h1")).view
 
     async def act(http: Caller) -> None:
@@ -85,7 +85,7 @@ def test_a_poll_until_a_state_skips_other_changes(world: World) -> None:
     run(world, act)
 
 
-def test_a_poll_until_a_state_ends_after_its_wait(world: World) -> None:
+def test_a_poll_that_waits_for_a_state_ends_in_time(world: World) -> None:
     before = world.put("demo", spec("brno-h1")).view.version
 
     async def act(http: Caller) -> None:
@@ -146,7 +146,7 @@ def test_the_slow_poll_finds_a_lost_notice(world: World) -> None:
     run(world, act)
 
 
-def test_the_slow_poll_of_many_polls_is_one_query(world: World) -> None:
+def test_the_slow_poll_sends_one_query_for_many_polls(world: World) -> None:
     world.put("demo", spec("brno-h1"))
 
     async def act(http: Caller) -> None:
@@ -176,7 +176,7 @@ def test_a_poll_whose_token_is_revoked_ends_without_the_document(world: World) -
     run(world, act, token)
 
 
-def test_a_revocation_by_another_replica_holds_for_a_waiting_poll(world: World) -> None:
+def test_a_revocation_by_another_replica_ends_a_waiting_poll(world: World) -> None:
     """The notice of the revocation was lost. When a later change wakes the poll, SBF checks the token again."""
     token = agent(world)
     own, other = world.service, world.restarted()
@@ -221,7 +221,7 @@ def test_a_poll_for_a_guest_ends_with_the_cluster(world: World) -> None:
     run(world, act, world.token(Role.USER, "alice"))
 
 
-def test_a_tight_loop_is_told_to_slow_down(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_client_in_a_tight_loop_gets_status_429(world: World, caplog: pytest.LogCaptureFixture) -> None:
     set_rate(world, "3/minute")
 
     async def act(http: Caller) -> None:
@@ -245,7 +245,7 @@ def test_changes_do_not_count_as_a_tight_loop(world: World) -> None:
     run(world, act, agent(world))
 
 
-def test_a_stopping_service_answers_with_a_time_to_retry(world: World) -> None:
+def test_a_stopping_service_answers_polls_with_a_retry_time(world: World) -> None:
     async def act(http: Caller) -> None:
         polls = await start_polls(world, http, *[wanted("brno-h1")] * 5, "/v1/audit?after=9999&wait=30")
         with counted_statements(world.service) as statements:

@@ -17,7 +17,7 @@ def keys(world: World, query: str, token: str | None = None) -> list[str]:
     return [cluster["key"] for cluster in ask(world, "GET", f"/v1/clusters?{query}", token=token).json()]
 
 
-def test_a_name_belongs_to_one_cluster_until_it_has_ended(world: World) -> None:
+def test_a_name_belongs_to_a_cluster_until_the_cluster_ends(world: World) -> None:
     world.put("12.pbs", spec("brno-h1", name="ring"))
     world.settle()
     refusal = "the name ring is taken by cluster 12.pbs, which is {}: choose another name"
@@ -121,7 +121,7 @@ def test_a_late_call_of_an_ended_attempt_changes_nothing(world: World) -> None:
     assert problem(ask(world, "DELETE", "/v1/clusters/other?attempt=1"))[:2] == (404, "not-found")
 
 
-def test_a_later_attempt_ends_the_running_one(world: World) -> None:
+def test_a_later_attempt_ends_the_running_attempt(world: World) -> None:
     world.put("job", spec("brno-h1"), attempt=2)
     assert ask(world, "DELETE", "/v1/clusters/job?attempt=3").json()["state"] == "draining"
 

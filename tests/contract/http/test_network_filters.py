@@ -13,7 +13,7 @@ from virtcloud.model.topology import Topology
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """All hosts of Brno except brno-h2 allow clusters with open filters. No host of another site allows them."""
+    """All hosts of Brno except brno-h2 allow clusters with open filters. Hosts of other sites do not."""
     installation = make_world(tmp_path)
     installation.furnish()
     document = installation.topology().model_dump(mode="json")

@@ -112,7 +112,7 @@ def test_rows_added_and_removed_between_pages_shift_no_row(filled: World) -> Non
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(limit=st.integers(1, 4), deleted=st.sets(st.sampled_from(["x", "y", "m", "q", "a0", "zz"])))
-def test_images_that_remain_appear_once_under_changes(world: World, limit: int, deleted: set[str]) -> None:
+def test_images_appear_once_in_pages_while_others_are_deleted(world: World, limit: int, deleted: set[str]) -> None:
     source = {
         "sha256": "0" * 64,
         "size": 10,
@@ -242,7 +242,7 @@ def test_a_cursor_with_an_impossible_time_is_bad_input(world: World) -> None:
         assert problem(ask(world, "GET", f"/v1/clusters?order=oldest&cursor={cursor}"))[:2] == (422, "bad-input")
 
 
-def test_a_cursor_with_a_number_that_no_column_stores_is_bad_input(world: World) -> None:
+def test_a_cursor_with_too_large_a_number_is_bad_input(world: World) -> None:
     """PostgreSQL refuses to compare a larger number with the columns, which have 32 bits."""
     for turn, attempt, expected in ((2**31, 0, 422), (0, 2**31, 422), (2**31 - 1, 2**31 - 1, 200)):
         cursor = cursor_of("clusters, oldest first", 0, "a", turn, attempt)
@@ -268,7 +268,7 @@ def test_an_impossible_limit_is_explained(example: World, limit: str) -> None:
         ("audit?cursor=AAAA", "cursor: expected 'order' with the cursor, got none"),
     ],
 )
-def test_a_filter_without_possible_rows_is_explained(example: World, path: str, message: str) -> None:
+def test_a_filter_that_matches_no_possible_row_is_explained(example: World, path: str, message: str) -> None:
     status, slug, detail = problem(ask(example, "GET", f"/v1/{path}"))
     assert (status, slug, detail.startswith(message)) == (422, "bad-input", True), detail
 

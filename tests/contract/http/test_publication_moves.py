@@ -146,7 +146,7 @@ def test_the_former_gateway_gets_a_document_without_the_port(world: World) -> No
     assert (ports_of(world, "brno-gw"), places(world)[0][0]) == ([], "brno-gw2")
 
 
-def test_a_taken_port_is_replaced_by_a_free_one(world: World) -> None:
+def test_a_taken_port_is_replaced_by_a_free_port(world: World) -> None:
     stop_agents(world, "brno-gw")
     publish(world, port=80)
     start_agents(world, "brno-gw")
@@ -288,7 +288,7 @@ def test_an_unreadable_cluster_does_not_prevent_other_moves(world: World) -> Non
 
 @pytest.fixture
 def ipv6_world(tmp_path: Path) -> Iterator[World]:
-    """A cluster ``six`` with an IPv6 guest. The first of Brno's three gateways has only an IPv4 address outside."""
+    """A cluster ``six`` with an IPv6 guest. Of Brno's three gateways, the first has no public IPv6 address."""
     six = [outside(number) | {"addresses": [f"2001:db8::{number}"]} for number in (2, 3)]
     links = {"brno-gw": outside(1), "brno-gw2": six[0], "brno-gw3": six[1]}
     topology = topology_with_gateways(brno=tuple(gateway(name, outside=link) for name, link in links.items()))
@@ -301,14 +301,14 @@ def ipv6_world(tmp_path: Path) -> Iterator[World]:
     installation.close()
 
 
-def test_the_gateway_with_the_ip_version_of_the_guest_publishes_it(ipv6_world: World) -> None:
+def test_a_gateway_with_the_guests_ip_version_publishes_the_guest(ipv6_world: World) -> None:
     view = publish(ipv6_world, "six")
     assert (view["gateway"], view["address"]) == ("brno-gw2", "2001:db8::2")
     (segment,) = (one for one in ipv6_world.wanted_of_host("brno-gw").segments if one.key == "six")
     assert segment.gateway_addresses == ()  # an unused gateway gets no interface in the network
 
 
-def test_a_move_skips_a_gateway_without_the_ip_version_of_the_guest(ipv6_world: World) -> None:
+def test_a_move_skips_gateways_without_the_guests_ip_version(ipv6_world: World) -> None:
     publish(ipv6_world, "six")
     stop_agents(ipv6_world, "brno-gw2")
     (view,) = ask(ipv6_world, "GET", "/v1/clusters/six/publications", token=token_of(ipv6_world)).json()

@@ -1,4 +1,8 @@
-"""Tests of publications (public ports of guests) over HTTP."""
+"""Tests of publications (public ports of guests) over HTTP.
+
+If a guest with an uncertified image joins the network, or if an image loses its certification, SBF *suspends* the
+publication: the port is closed until the reason is removed and the user repeats the call.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,9 +26,9 @@ URL_IMAGE = {"size": 1, "format": "tar", "architecture": "x86_64", "url": "https
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """Brno's gateway can publish two ports, Praha's gateway none.
+    """Brno's gateway can publish two ports. Praha's gateway can publish no port.
 
-    Image ``good`` is certified for Brno, ``own`` is not.
+    Image ``good`` is certified for Brno. Image ``own`` is not certified.
     """
     topology = topology_with_gateways(brno=(gateway("brno-gw", outside=OUTSIDE),), praha=(gateway("praha-gw"),))
     installation = furnish(make_world(tmp_path), topology)
@@ -180,7 +184,7 @@ def test_a_certified_member_suspends_nothing(world: World) -> None:
     assert (len(published(world)), suspensions(world)) == (1, [None])
 
 
-def test_the_member_suspends_in_its_own_transaction(world: World) -> None:
+def test_the_transaction_that_creates_a_member_suspends_the_publication(world: World) -> None:
     """The transaction that creates the member (a cluster that joins the network) suspends the publication.
 
     At this time, no element has confirmed the member.
@@ -194,7 +198,7 @@ def test_the_member_suspends_in_its_own_transaction(world: World) -> None:
     assert revision(world) > before
 
 
-def test_a_suspended_publication_stays_off_until_it_is_repeated(world: World) -> None:
+def test_a_suspended_publication_stays_suspended_until_the_call_is_repeated(world: World) -> None:
     put(world)
     port = publish(world).json()["port"]
     put(world, "other", "own", joins="demo")
@@ -260,7 +264,7 @@ def test_the_publication_of_an_ending_member_leaves_the_networks_gateway(world: 
     assert revision(world) > before
 
 
-def test_a_port_that_the_topology_loses_is_not_published(world: World) -> None:
+def test_a_port_removed_from_the_topology_is_not_published(world: World) -> None:
     put(world)
     publish(world)
     changed = OUTSIDE | {"publish_ports": "50000-50001"}
@@ -316,7 +320,7 @@ def test_a_gateway_that_returns_publishes_no_uncertified_guest(world: World, cha
     assert f"image {'own' if change == 'uncertified member' else 'good'}" in (suspensions(world)[0] or "")
 
 
-def test_a_gateway_that_moves_to_another_site_needs_its_certifications(world: World) -> None:
+def test_a_moved_gateway_needs_certifications_for_its_new_site(world: World) -> None:
     put(world, sites=["praha"])
     publish(world)
     remove_gateway(world)
@@ -326,7 +330,7 @@ def test_a_gateway_that_moves_to_another_site_needs_its_certifications(world: Wo
     assert "praha" in (suspensions(world)[0] or "")
 
 
-def test_a_gateway_cannot_return_at_a_site_without_its_clusters(world: World) -> None:
+def test_a_removed_gateway_returns_only_to_sites_of_its_clusters(world: World) -> None:
     put(world)
     publish(world)
     remove_gateway(world)
@@ -366,7 +370,7 @@ def test_the_audit_log_names_the_user(world: World) -> None:
     assert [(row["who"], row["element"]) for row in found] == [("alice", "brno-gw")]
 
 
-def test_a_udp_port_is_published_as_such(world: World) -> None:
+def test_a_udp_port_is_published_for_udp(world: World) -> None:
     put(world)
     view = publish(world, port=53, protocol="udp").json()
     assert (view["protocol"], view["port"]) == ("udp", 40000)

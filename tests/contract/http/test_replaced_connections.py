@@ -66,7 +66,7 @@ def test_a_repeated_report_changes_no_document(world: World, profile: str) -> No
     assert (world.element("brno-gw").wanted_revision, replaced(world)) == (before, [OLDER, None])
 
 
-def test_a_late_report_of_an_older_connection_is_noticed(world: World, profile: str) -> None:
+def test_an_older_connection_that_is_reported_late_is_replaced(world: World, profile: str) -> None:
     report(world, "brno-gw2", (profile, NEWER))
     before = world.element("brno-gw").wanted_revision
     report(world, "brno-gw", (profile, OLDER))
@@ -81,7 +81,7 @@ def test_a_gateway_with_a_wrong_clock_loses_no_connection(world: World, profile:
     assert replaced(world) == [None, None]
 
 
-def test_a_connection_without_another_is_not_replaced(world: World, profile: str) -> None:
+def test_the_only_remaining_connection_of_a_profile_is_not_replaced(world: World, profile: str) -> None:
     report(world, "brno-gw", (profile, OLDER))
     report(world, "brno-gw2", (profile, NEWER))
     report(world, "brno-gw2")

@@ -82,7 +82,9 @@ def test_log_lines_of_call_and_worker_have_the_id(world: World, caplog: pytest.L
     assert "method=PUT path=/v1/clusters/demo status=201 " in lines[0]
 
 
-def test_a_worker_forgets_the_request_after_the_device(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_log_lines_of_the_next_reconciliation_lack_the_request_id(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     put(world, "demo", "job-7.pbs-1", "brno-h1")
     world.converge("brno-sw1")
     world.switches["brno-sw1"].cut_off = True

@@ -72,7 +72,7 @@ def test_a_denial_of_an_action_names_its_target(world: World, method: str, path:
 
 
 def test_a_later_attempt_cannot_take_over_a_key(world: World) -> None:
-    """If a higher attempt number could take over a key, a user could end another user's cluster that has the key."""
+    """If a higher attempt number could take over a key, a user could end another user's cluster with this key."""
     world.put("demo", spec("brno-h1"), attempt=1)
     wanted = {"spec": spec("brno-h2", owner="bob").model_dump(mode="json"), "attempt": 9}
     assert problem(ask(world, "PUT", CLUSTER, wanted, token=world.token(Role.USER, "bob"))) == (

@@ -103,7 +103,7 @@ def test_a_device_that_another_replica_uses_is_not_read(world: World) -> None:
     assert world.switches["brno-sw1"].calls == calls
 
 
-def test_a_dry_run_ends_a_conversation_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_ends_a_conversation_at_its_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def read_until_cancelled(scope: CancelScope, _managed: object) -> None:
         while scope.remaining:
             time.sleep(0.01)

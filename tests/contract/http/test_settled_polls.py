@@ -145,7 +145,7 @@ def test_the_server_answers_settled_polls_outside_of_fastapi(settled: World) -> 
 def test_two_readings_do_not_overlap(settled: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """``load`` reads the settled agents.
 
-    Each call begins by emptying the set of changed topics, so an overlapping call would lose changes.
+    Each call of ``load`` first empties the set of changed topics, so an overlapping call would lose changes.
     """
     agents, reading = settled.service.settled_agents, [0]
     second = Thread(target=agents.load)

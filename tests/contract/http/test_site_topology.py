@@ -147,7 +147,7 @@ def test_a_credential_is_sent_to_no_new_address(world: World, change: dict[str, 
     assert answer.status_code == (200 if allowed else 403), answer.text
 
 
-def test_a_shared_credential_keeps_its_devices(world: World) -> None:
+def test_a_device_with_a_shared_credential_keeps_its_address(world: World) -> None:
     document = world.topology().model_dump(mode="json")
     for site in document["sites"][:2]:
         site["switches"][0] |= {"credential": "shared", "address": "192.0.2.1"}

@@ -1,4 +1,7 @@
-"""Tests of SSH certificates over HTTP."""
+"""Tests of SSH certificates over HTTP.
+
+The owner of a cluster *invites* other users, who may then access the cluster's network. A *stranger* is not invited.
+"""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -141,9 +144,7 @@ def test_an_invited_user_gets_a_grant_and_a_certificate(world: World, alice: str
 
 
 @pytest.mark.parametrize(("user", "holder"), [("alice", "cluster ring"), ("bob", "another cluster")])
-def test_an_invited_user_does_not_read_which_cluster_has_a_port(
-    world: World, alice: str, user: str, holder: str
-) -> None:
+def test_an_invited_user_cannot_read_which_cluster_has_a_port(world: World, alice: str, user: str, holder: str) -> None:
     document = topology_with_gateways(brno=(gateway("brno-gw", ssh=SSH, vpn=None),)).model_dump(mode="json")
     document["links"][-1]["access"] = True
     world.put_topology(Topology.model_validate(document))
@@ -193,7 +194,7 @@ def test_the_error_without_an_sshd_names_known_gateways(world: World, alice: str
     assert "expected a gateway with an sshd for users at praha, got none; known gateways: brno-gw at brno" in text
 
 
-def test_a_gateway_with_only_an_sshd_is_enough(world: World, alice: str) -> None:
+def test_a_gateway_with_only_an_sshd_suffices_for_certificates(world: World, alice: str) -> None:
     world.put_topology(topology_with_gateways(brno=(gateway("brno-gw", vpn=None, ssh=SSH),)))
     put(world)
     assert certify(world, alice).status_code == 201

@@ -1,4 +1,7 @@
-"""Tests of the revocation of SSH certificates over HTTP."""
+"""Tests of the revocation of SSH certificates over HTTP.
+
+The owner of a cluster *invites* other users, who may then access the cluster's network.
+"""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -181,7 +184,7 @@ def test_an_invited_user_sees_only_own_connections(world: World, alice: str, bob
     assert (sessions(world, bob), sessions(world, alice)) == ([], [7])
 
 
-def test_a_new_invitation_makes_no_old_certificate_valid(world: World, alice: str, bob: str) -> None:
+def test_a_new_invitation_does_not_revalidate_old_certificates(world: World, alice: str, bob: str) -> None:
     serial = certify(world, bob)
     invite(world, alice, "DELETE")
     invite(world, alice)

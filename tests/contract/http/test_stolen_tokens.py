@@ -480,5 +480,5 @@ def test_a_gateways_token_reads_and_reports_for_itself(world: World) -> None:
     assert permitted_calls(world, world.token(Role.AGENT, "brno-gw"), own=True, agent="gw") == GATEWAY_OWN
 
 
-def test_a_gateways_token_opens_nothing_of_other_sites(world: World) -> None:
+def test_a_gateways_token_permits_nothing_at_other_sites(world: World) -> None:
     assert permitted_calls(world, world.token(Role.AGENT, "brno-gw"), own=False, agent="gw") == OTHERS[Role.AGENT]

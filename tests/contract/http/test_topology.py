@@ -101,7 +101,7 @@ def test_a_former_path_confirms_before_its_vlan_ids_are_free(world: World) -> No
 
 
 @pytest.mark.parametrize("when", ["live", "draining", "quarantined"])
-def test_an_element_that_may_carry_a_cluster_stays(world: World, when: str) -> None:
+def test_an_element_that_may_carry_a_cluster_cannot_be_removed(world: World, when: str) -> None:
     world.put("demo", spec("brno-h1"))
     world.settle()
     if when != "live":

@@ -113,7 +113,7 @@ def test_a_cluster_has_a_bounded_number_of_samples(world: World) -> None:
 
 
 def test_members_of_a_network_see_the_traffic_of_the_network(world: World) -> None:
-    """A host's counters cover a whole network, without distinction of its members."""
+    """A host's counters cover a whole network, and do not distinguish the network's members."""
     world.put("net", spec("plzen-h1", owner="alice", name="lab"))
     world.put("member", spec(guests=[{"name": "m1", "host": "plzen-h2", "image": "debian"}], joins="lab"))
     world.settle()

@@ -92,7 +92,7 @@ def check_cables(world: World, limit_s: float) -> SiteCables:
     return plan.compare(*asyncio.run(checker.read_neighbours(plan)))
 
 
-def test_every_cable_is_listed_and_the_moved_one_is_named(world: World) -> None:
+def test_every_cable_is_listed_and_a_moved_cable_is_named(world: World) -> None:
     answer = ask(world, "POST", "/v1/sites/brno/verify")
     assert answer.status_code == 200
     report = answer.json()

@@ -1,4 +1,7 @@
-"""Tests of the end of a job's run through a host's agent."""
+"""Tests of the end of a job's run through a host's agent.
+
+A hook of the batch system *announces* a run to the agent with the request ``up``.
+"""
 
 import errno
 import shutil
@@ -40,7 +43,7 @@ def test_a_removal_waits_for_this_host_only_and_names_it(world: World, host: Age
     assert world.view(JOB).state is ClusterState.DRAINING, "other elements have not confirmed the removal"
 
 
-def test_an_unknown_cluster_is_gone(host: Agent) -> None:
+def test_the_removal_of_an_unknown_cluster_reports_it_gone(host: Agent) -> None:
     assert host.ask("remove", JOB, wait=30) == {"ok": True, "gone": True, "missing": []}
 
 
@@ -61,7 +64,7 @@ def test_a_late_call_of_an_older_run_changes_nothing(world: World, host: Agent) 
     assert world.view(JOB).state is ClusterState.CONFIGURING
 
 
-def test_a_run_is_gone_when_sbf_has_a_later_one(world: World, host: Agent) -> None:
+def test_a_run_is_gone_when_sbf_has_a_later_run(world: World, host: Agent) -> None:
     host.up(JOB, 1)
     world.put(JOB, SPEC, attempt=2)
     detail = f"cluster {JOB}: attempt 1 is over; SBF has attempt 2"
@@ -106,7 +109,7 @@ def former(world: World, host: Agent) -> None:
     assert world.view(JOB).state is ClusterState.RELEASED
 
 
-def test_an_uncounted_run_is_announced_again_after_its_removal(world: World, host: Agent) -> None:
+def test_a_removed_run_without_a_count_can_be_announced_again(world: World, host: Agent) -> None:
     world.put(JOB, SPEC)
     host.up(JOB, 0)
     assert host.ask("remove", JOB, 0)["gone"] is False
@@ -148,12 +151,13 @@ def test_a_job_missing_twice_is_removed(world: World, host: Agent) -> None:
     until(lambda: world.view(JOB).state is ClusterState.DRAINING)
 
 
-def test_lists_before_and_after_a_gap_end_no_run(
+def test_the_grace_period_restarts_after_a_gap_between_lists(
     world: World, live: Callable[..., Agent], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A MoM that starts reports an empty list if its hook has an earlier version. The job continues nevertheless.
+    """The agent ends a run whose job is missing from the lists of running jobs for a grace period, here 120 s.
 
-    In this test, the grace period is 120 s.
+    If the agent receives no list for 120 s, the grace period starts again at the next list. This list can be empty
+    although the job continues: a MoM whose hook has an earlier version reports an empty list when the MoM starts.
     """
     now = [0.0]
     monkeypatch.setattr(

@@ -1,4 +1,7 @@
-"""Tests of a job's start through a host's agent."""
+"""Tests of a job's start through a host's agent.
+
+A hook of the batch system *announces* a run of the job to the agent with the request ``up``.
+"""
 
 import threading
 from datetime import timedelta
@@ -111,7 +114,7 @@ def test_a_cancelled_run_stays_cancelled_for_all_callers(world: World, host: Age
     assert host.ask("state", JOB)["state"] == "cancelled"
 
 
-def test_a_run_cancelled_during_the_probes_is_not_up(
+def test_a_run_cancelled_during_the_probes_does_not_start(
     world: World, host: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     active(world, host)
@@ -125,7 +128,7 @@ def test_a_run_cancelled_during_the_probes_is_not_up(
     assert not host.settings.jobs.exists()
 
 
-def test_an_impossible_cluster_fails_with_sbfs_reason(world: World, host: Agent) -> None:
+def test_a_cluster_not_set_up_in_time_has_a_reason(world: World, host: Agent) -> None:
     world.put(JOB, SPEC, attempt=1)
     host.up(JOB)
     world.clock.advance(121)

@@ -77,7 +77,7 @@ def test_a_transport_in_use_keeps_its_ids(world: World, when: str, vnis: str | N
     )
 
 
-def test_a_transport_with_observed_circuits_cannot_vanish(world: World) -> None:
+def test_a_transport_with_observed_circuits_cannot_be_removed(world: World) -> None:
     """An administrator declared the observed circuit's VLAN ID clean, but SBF has not read the edge since."""
     world.put("demo", TWO_SITES)
     world.settle()
@@ -113,7 +113,7 @@ def test_a_site_of_a_running_cluster_stays_on_its_transport(world: World) -> Non
         world.put_topology(Topology.model_validate(document))
 
 
-def test_an_edge_that_carries_a_cluster_may_not_vanish(world: World) -> None:
+def test_an_edge_that_carries_a_cluster_cannot_be_removed(world: World) -> None:
     world.put_topology(two_edges_at_brno("brno-pe2"))
     world.put("demo", TWO_SITES)
     world.settle()

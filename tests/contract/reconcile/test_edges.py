@@ -157,7 +157,7 @@ def test_remnants_of_an_interrupted_change_are_cleared(world: World) -> None:
     assert edge.applied[-1].clear == (remnant,)
 
 
-def test_a_change_before_an_edge_failure_is_not_repeated(world: World) -> None:
+def test_a_change_made_before_an_edge_failed_is_not_repeated(world: World) -> None:
     edge = world.edges["brno-pe1"]
     edge.cut_off_after = len(edge.calls) + 2
     world.put("demo", TWO_SITES)

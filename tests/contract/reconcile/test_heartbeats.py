@@ -131,7 +131,7 @@ class RecordingSessions(DeviceSessions):
 
 @contextmanager
 def hold_lease(renewals: ScriptedRenewals) -> Iterator[tuple[LeaseHeartbeats, RecordingSessions]]:
-    """Hold a lease of 30 s, with a conversation timeout of 60 s.
+    """Begin a conversation with a timeout of 60 s, under a lease of 30 s. The conversation ends with the context.
 
     No thread is started: the test calls `renew_all` and `end_overdue`.
     """
@@ -179,7 +179,7 @@ def test_a_conversation_ends_when_another_replica_has_the_lease() -> None:
     assert sessions.disconnections == [LEASE_LOST]
 
 
-def test_the_end_of_a_conversation_spares_the_next_one() -> None:
+def test_a_missed_deadline_does_not_end_the_next_conversation() -> None:
     renewals = ScriptedRenewals()
     with hold_lease(renewals) as (heartbeats, sessions):
 
@@ -341,7 +341,7 @@ def test_a_long_conversation_excludes_other_replicas(tmp_path: Path) -> None:
 def reconcile_beside(
     first: Worker, second: Worker, device: EmulatedSwitch
 ) -> tuple[ReconcileOutcome, set[ReconcileOutcome], float]:
-    """Reconcile a switch through worker ``first``. Meanwhile, try repeatedly to reconcile it through worker ``second``.
+    """Reconcile a switch through worker ``first``. Meanwhile, repeatedly try the same through worker ``second``.
 
     Return the outcome of ``first``, the outcomes of ``second``, and the duration of the reconciliation by ``first``.
     """
@@ -355,7 +355,9 @@ def reconcile_beside(
     return outcomes[0], other_outcomes, time.monotonic() - started
 
 
-def test_a_replica_without_renewal_ends_before_another_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_conversation_without_renewal_ends_before_another_replica_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with run_pair(tmp_path, worker_lease=1.5) as replicas:
         first, second = (service.scheduler.worker for service in replicas.services)
         assert first.reconcile(SW1) is ReconcileOutcome.CONFIRMED
@@ -375,7 +377,7 @@ def test_a_replica_without_renewal_ends_before_another_begins(tmp_path: Path, mo
 
 
 def start_conversation(reconcile: Callable[[], object], device: EmulatedSwitch) -> Thread:
-    """Start a thread that reconciles. Return when the switch has received a command, so the thread has the lease."""
+    """Start a thread that reconciles. Return after the switch has received a command: then the thread has the lease."""
     before, thread = len(device.commands), Thread(target=reconcile)
     thread.start()
     wait_until(lambda: len(device.commands) > before, 30)

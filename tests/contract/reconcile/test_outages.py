@@ -1,4 +1,8 @@
-"""Tests of clusters whose leases or setup deadlines passed while SBF did not run (docs/decisions/0098)."""
+"""Tests of clusters whose leases or setup deadlines passed while SBF did not run (docs/decisions/0098).
+
+Each deadline sweep records the time, at most every ten seconds. There was an *outage* if the last record is too old. A
+lease that ended during an outage continues for a grace period of 300 s after the outage.
+"""
 
 import pytest
 from sbf_fakes.vpn_world import devices, furnish, make_profile
@@ -16,7 +20,7 @@ HOUR = 3600.0
 
 
 def detect_outages(world: World) -> None:
-    """Make the sweep of a world detect outages. By default, tests run sweeps rarely, which is no outage."""
+    """Make the sweep of a world detect outages. In other tests, a long time between two sweeps is no outage."""
     world.service.scheduler.sweep.suspended_after_s = SUSPENDED_AFTER_S
 
 
@@ -28,7 +32,7 @@ def start_after(world: World, seconds: float) -> None:
 
 
 def pass_time(world: World, seconds: int) -> None:
-    """Let SBF run for ``seconds``, with a sweep every ten seconds."""
+    """Advance the clock by ``seconds``, and run a sweep every ten seconds, as SBF does while it runs."""
     for _ in range(seconds // 10):
         world.clock.advance(10)
         world.sweep()
@@ -143,8 +147,8 @@ def test_two_replicas_postpone_a_lease_once(active: World) -> None:
     assert len(active.audit("lease_extended")) == 1
 
 
-def test_restarts_in_a_loop_keep_no_cluster_for_ever(active: World) -> None:
-    """SBF is killed after each minute and starts again a minute later."""
+def test_repeated_restarts_do_not_postpone_a_lease_for_ever(active: World) -> None:
+    """SBF is killed one minute after each start, and starts again a minute later."""
     start_after(active, 2 * HOUR)
     for _ in range(5):
         pass_time(active, 60)
@@ -258,7 +262,7 @@ def test_a_confirmation_before_the_first_sweep_fails_no_cluster(configuring: Wor
 
 
 def test_a_passed_setup_deadline_is_not_postponed(configuring: World) -> None:
-    """The last record before the outage was less than ten seconds before the deadline."""
+    """SBF may have run for ten seconds after its last record, and therefore until the deadline of the cluster."""
     pass_time(configuring, 90)
     start_after(configuring, 2 * HOUR)
     configuring.sweep()

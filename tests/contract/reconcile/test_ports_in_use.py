@@ -1,7 +1,7 @@
 """Tests of managed ports in other use.
 
 A port is *in other use* if it already has a configuration that SBF did not make. SBF does not configure such a port
-until an administrator adopts it. When the adopted port is released, SBF restores its former configuration.
+until an administrator adopts the port. When the adopted port is released, SBF restores the port's former configuration.
 """
 
 import asyncio
@@ -376,7 +376,7 @@ def test_ports_of_a_removed_switch_are_restored(small: World, attach: Attach) ->
 
 
 def test_a_reconciliation_on_demand_restores_a_removed_switch(small: World, attach: Attach) -> None:
-    """Its answer contains the change, although the switch is no longer a known element afterwards."""
+    """The answer to the call contains the change, although the removed switch is then no longer an element."""
     switch = attach("cisco_ios")
     name = adopt_access_port(switch, small)
     before = replace(switch.running.ports[name])

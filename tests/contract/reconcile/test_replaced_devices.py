@@ -1,7 +1,7 @@
 """Tests of devices that the topology replaces while a worker talks to them.
 
-After the topology gives a device's name another address, the name may denote another device. SBF must record nothing
-about the former device under this name.
+If a change of the topology assigns another address to a device's name, the name may denote another device. SBF must
+record nothing about the former device under this name.
 """
 
 from collections.abc import Callable
@@ -88,7 +88,7 @@ def test_a_replaced_switch_does_not_release_a_draining_cluster(world: World) -> 
     assert world.view("demo").state is ClusterState.DRAINING
 
 
-def test_an_error_of_the_former_switch_is_not_reported_for_its_replacement(world: World) -> None:
+def test_the_error_of_a_replaced_switch_is_not_reported(world: World) -> None:
     """The error report would also record the former switch's last save."""
     world.settle()
     world.put("demo", spec("brno-h1"))

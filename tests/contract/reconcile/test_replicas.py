@@ -231,7 +231,7 @@ def test_a_replica_suspended_past_its_lease_confirms_nothing(installation: Insta
     assert installation.carried("brno") == {vlan}
 
 
-def test_a_database_restart_during_a_change_is_survived(
+def test_a_change_completes_despite_a_database_restart(
     installation: Installation, postgres_server: PostgresServer
 ) -> None:
     replicas = installation.start(2)

@@ -1,8 +1,9 @@
 """Tests of a restored SBF and of clusters that changed after the backup (docs/decisions/0073).
 
 After the restore, every element is *unchecked* until it has confirmed its wanted state, or an administrator has
-declared it clean. Clusters of the backup are *held* meanwhile: elements keep the parts of these clusters that they
-already carry, and set up no other parts.
+declared it clean. While elements are unchecked, the clusters of the backup are *held*: elements keep the parts of these
+clusters that they already carry, and set up no other parts. A *hold* is the time during which a cluster is held. A
+*returned* cluster ended between the backup and the restore, so the backup contains the cluster as active.
 """
 
 from collections.abc import Iterator
@@ -183,6 +184,7 @@ def test_an_element_declared_clean_blocks_no_cluster(machines: Machines) -> None
 
 
 def test_an_ended_cluster_returns_until_its_lease_ends(machines: Machines) -> None:
+    """The cluster ended after the backup, so the restored database contains the cluster as active."""
     machines.world.put("old", spec("brno-h1", lease_s=7200))
     machines.back_up()
     machines.world.delete("old")
@@ -213,7 +215,8 @@ def test_the_time_since_the_backup_is_no_outage(machines: Machines) -> None:
     assert restored.view("slow").state is ClusterState.FAILING
 
 
-def test_a_pool_that_is_extended_again_removes_unknown_clusters(machines: Machines) -> None:
+def test_extending_a_pool_again_removes_unknown_clusters(machines: Machines) -> None:
+    """After the backup, the pool was extended, and cluster ``new`` got a VLAN ID of the extension."""
     machines.back_up()
     machines.world.put_pool("brno", "100-149")
     machines.world.put("new", spec("brno-h1", vlan=145))
@@ -249,7 +252,7 @@ def test_a_returned_cluster_waits_until_its_vlan_is_unused(reused: Machines) -> 
     assert restored.view("old").state is ClusterState.DEGRADED
 
 
-def test_a_returned_cluster_is_set_up_with_a_clean_vlan(reused: Machines) -> None:
+def test_a_returned_cluster_is_set_up_on_an_unused_vlan(reused: Machines) -> None:
     restored = reused.restore()
     reused.settle("brno-h2")
     reused.settle()
@@ -257,7 +260,7 @@ def test_a_returned_cluster_is_set_up_with_a_clean_vlan(reused: Machines) -> Non
     assert restored.view("old").state is ClusterState.ACTIVE
 
 
-def test_a_host_gets_a_new_revision_when_its_hold_ends(machines: Machines) -> None:
+def test_a_host_gets_a_new_revision_when_a_hold_ends(machines: Machines) -> None:
     machines.world.put("demo", spec("brno-h1"))
     machines.back_up()
     restored = machines.restore()
@@ -300,7 +303,7 @@ def test_a_guest_that_was_reset_after_the_backup_runs_on(machines: Machines) -> 
 
 
 def test_a_reset_after_a_restore_restarts_the_guest_once(machines: Machines) -> None:
-    """The restored database lacks a reset. The host must distinguish this reset from the next reset."""
+    """The guest was reset after the backup. The host must distinguish this reset from the reset after the restore."""
     machines.world.put("demo", spec("brno-h1"))
     machines.back_up()
     reset(machines.world, 1)
@@ -313,7 +316,7 @@ def test_a_reset_after_a_restore_restarts_the_guest_once(machines: Machines) -> 
     assert compute_difference(wanted, started(wanted)) == []
 
 
-def test_a_reset_during_the_hold_waits_without_a_stop(machines: Machines) -> None:
+def test_a_reset_during_a_hold_waits_and_stops_no_guest(machines: Machines) -> None:
     machines.world.put("demo", spec("brno-h1"))
     machines.back_up()
     before = started(machines.world.wanted_of_host("brno-h1"))
@@ -345,7 +348,7 @@ def without_host(topology: Topology, host: str) -> Topology:
     return Topology.model_validate(document)
 
 
-def test_the_forgotten_ports_of_an_unchecked_switch_end_the_hold(machines: Machines) -> None:
+def test_forgetting_the_port_of_an_unchecked_switch_ends_the_hold(machines: Machines) -> None:
     """The removed switch does not answer, so SBF cannot restore the original use of the switch's port.
 
     Therefore, the switch stays unchecked. An administrator then makes SBF forget the port's use.
@@ -420,9 +423,9 @@ def test_late_confirmations_of_former_revisions_are_refused(machines: Machines) 
 
 
 def test_revisions_exceed_all_revisions_before_the_restore(machines: Machines) -> None:
-    """Each agent waits for a higher revision than the last revision that it received.
+    """Each agent waits for a revision that is higher than the last revision that the agent received.
 
-    The backup may lack this last revision, but the restored SBF must assign only revisions above the last revision.
+    The backup may lack the agent's last revision. Nevertheless, the restored SBF must assign only higher revisions.
     """
     machines.back_up()
     with machines.world.store.change() as unit:
@@ -498,7 +501,7 @@ def test_a_second_restore_also_exceeds_the_revisions_of_the_first(machines: Mach
     second.restored.close()
 
 
-def test_exhausted_revisions_refuse_a_restore(machines: Machines) -> None:
+def test_a_restore_is_refused_when_revisions_are_exhausted(machines: Machines) -> None:
     machines.back_up()
     with machines.world.store.change() as unit:
         unit.session.execute(update(ElementRow).values(wanted_revision=2**31 - 2))

@@ -236,7 +236,7 @@ def test_the_accepted_part_of_a_refused_change_is_saved(world: World) -> None:
     assert world.view("alice").state is ClusterState.CONFIGURING
 
 
-def test_a_vlan_removed_by_hand_is_saved_before_release(world: World) -> None:
+def test_a_removal_by_hand_is_saved_before_the_vlans_release(world: World) -> None:
     """SBF finds no difference in the running configuration, but the startup configuration still contains the VLAN."""
     create_active(world)
     switch = world.switches["brno-sw1"]
@@ -418,7 +418,7 @@ def test_a_partly_configured_switch_is_saved_once(world: World) -> None:
     assert (switch.carried(), switch.saves, is_unsaved(world)) == ({"p9": "101"}, saves + 1, False)
 
 
-def test_a_partly_configured_switchs_pending_save_is_made_once(world: World) -> None:
+def test_a_pending_save_of_a_partly_configured_switch_happens_once(world: World) -> None:
     switch = world.switches["brno-sw1"]
     switch.table = {1: "default"}
     create_active(world)

@@ -1,4 +1,7 @@
-"""Tests that SBF keeps clusters that its database does not contain, on devices that it manages for the first time."""
+"""Tests of clusters that SBF's database does not contain, on devices where SBF has not managed the VLAN ID before.
+
+SBF leaves the configuration of these clusters unchanged until an administrator declares the device clean.
+"""
 
 import pytest
 from sbf_fakes.http_calls import ask
@@ -88,7 +91,7 @@ def test_a_second_declaration_changes_nothing(lost: World) -> None:
     assert len(lost.audit("element_said_clean")) == 1
 
 
-def test_a_known_vlan_of_an_older_configuration_is_deleted(world: World) -> None:
+def test_a_vlan_that_an_older_configuration_restores_is_deleted(world: World) -> None:
     switch = world.switches[SWITCH]
     switch.table = {1: "default"}
     world.settle()
@@ -100,7 +103,7 @@ def test_a_known_vlan_of_an_older_configuration_is_deleted(world: World) -> None
 
 @pytest.fixture
 def lost_circuit(edge_world: World) -> World:
-    """An edge has the circuit of a cluster that the database does not contain, in a range that the pool gets now."""
+    """An edge has a circuit of a cluster that the database does not contain. The pool has just got the VLAN ID."""
     edge_world.edges[EDGE].circuits = {circuit(150, 10100)}
     edge_world.put_pool("brno", "100-199")
     edge_world.settle()
@@ -130,5 +133,5 @@ def test_unknown_vlans_stay_on_another_device_with_the_same_name(world: World) -
 
 
 @pytest.mark.parametrize(("name", "hinted"), [("vc-150", True), ("vc-150-2", True), ("vc-200", False), ("vc-x", False)])
-def test_only_names_of_sbf_have_the_remedy(name: str, *, hinted: bool) -> None:
+def test_the_remedy_is_shown_only_for_names_of_sbf(name: str, *, hinted: bool) -> None:
     assert ("element clean" in ForeignVlan(vlan=VlanId(150), name=name).use) is hinted

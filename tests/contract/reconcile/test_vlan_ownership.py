@@ -200,7 +200,7 @@ def test_an_active_cluster_survives_other_use_of_its_vlan(world: World, switch: 
     assert other_uses(world) == [(100, SWITCH, None, ("p9",), "demo")]
 
 
-def test_other_use_of_an_active_clusters_vlan_is_trouble(world: World, switch: FakeSwitch) -> None:
+def test_other_use_of_an_active_clusters_vlan_is_reported(world: World, switch: FakeSwitch) -> None:
     world.put("demo", spec("brno-h1"))
     world.settle()
     switch.ports["p9"] = {100}
@@ -214,7 +214,7 @@ def test_other_use_of_an_active_clusters_vlan_is_trouble(world: World, switch: F
     assert world.element(SWITCH).trouble == expected
 
 
-def test_trouble_ends_with_the_other_use(world: World, switch: FakeSwitch) -> None:
+def test_the_error_report_ends_with_the_other_use(world: World, switch: FakeSwitch) -> None:
     world.put("demo", spec("brno-h1"))
     world.settle()
     switch.ports["p9"] = {100}
@@ -246,7 +246,7 @@ def test_a_vlan_of_sbf_is_deleted_after_the_other_use(world: World, switch: Fake
     assert (switch.table, free_vlans(world), created_vlans(world)) == ({1: "default"}, "100-139", "")
 
 
-def test_a_lost_port_is_not_added_to_a_foreign_vlan(world: World, switch: FakeSwitch) -> None:
+def test_a_port_that_lost_a_foreign_vlan_is_not_restored(world: World, switch: FakeSwitch) -> None:
     world.put("demo", spec("brno-h1"))
     world.settle()
     switch.ports = {"p9": {100}}
@@ -259,7 +259,7 @@ def test_a_lost_port_is_not_added_to_a_foreign_vlan(world: World, switch: FakeSw
     )
 
 
-def test_a_lost_port_is_restored_after_the_other_use(world: World, switch: FakeSwitch) -> None:
+def test_a_port_without_its_vlan_is_restored_after_other_use(world: World, switch: FakeSwitch) -> None:
     world.put("demo", spec("brno-h1"))
     world.settle()
     switch.ports = {"p9": {100}}

@@ -59,7 +59,7 @@ def test_a_worker_without_its_lease_changes_nothing(world: World) -> None:
     assert world.element("brno-sw1").confirmed_revision == 2
 
 
-def test_a_late_worker_confirms_nothing_and_causes_a_reading(world: World) -> None:
+def test_a_worker_that_lost_its_lease_confirms_nothing(world: World) -> None:
     world.settle()
     world.put("demo", ONE_HOST)
 
@@ -73,7 +73,7 @@ def test_a_late_worker_confirms_nothing_and_causes_a_reading(world: World) -> No
     assert (element.confirmed_revision, element.wanted_revision) == (2, 4)
 
 
-def test_a_session_lost_before_read_back_leaves_an_unknown_state(world: World) -> None:
+def test_a_session_lost_before_the_read_back_confirms_nothing(world: World) -> None:
     """The next reconciliation confirms the wanted revision without another change."""
     world.settle()
     world.put("demo", ONE_HOST)
@@ -185,7 +185,7 @@ def test_a_hundred_new_clusters_are_one_change(world: World) -> None:
 
 
 def test_an_end_during_a_reading_delays_no_other_cluster(world: World) -> None:
-    """Otherwise clusters on a slow switch could wait until their deadlines, if others always end during readings."""
+    """Otherwise, if clusters often end during readings, other clusters on a slow switch could miss their deadlines."""
     world.settle()
     world.put("ending", spec("brno-h1"))
     world.put("waiting", spec("brno-h2"))
@@ -259,7 +259,7 @@ def test_a_removal_during_a_conversation_is_no_fault(world: World, caplog: pytes
     assert "reconcile_fault" not in caplog.text
 
 
-def test_a_hanging_switch_does_not_delay_others(world: World) -> None:
+def test_a_hanging_switch_does_not_delay_other_switches(world: World) -> None:
     world.switches["brno-sw1"].hangs = Event()
     world.clock.stands = False
     done = Event()
@@ -318,7 +318,7 @@ def test_a_database_outage_ends_no_cluster(world: World) -> None:
 
 
 def test_a_failure_is_recorded_before_the_switch_is_free(world: World) -> None:
-    """If the switch became free earlier, another thread could reconcile it again without a pause."""
+    """If the switch became free earlier, another thread could reconcile the switch again without a pause."""
     world.put("demo", ONE_HOST)
     world.switches["brno-sw1"].cut_off = True
     with world.store.read() as unit:
@@ -331,7 +331,7 @@ def test_a_failure_is_recorded_before_the_switch_is_free(world: World) -> None:
 
 
 def test_a_device_without_a_thread_is_retried_later(world: World) -> None:
-    """If the scheduler cannot start a thread for a device, it must not leave the device marked as busy."""
+    """If the scheduler cannot start a thread for a device, the device must not stay marked as busy."""
     scheduler, now = world.service.scheduler, [100.0]
     scheduler.clock = scheduler._queue.clock = lambda: now[0]
     scheduler.spawn = fail_to_start

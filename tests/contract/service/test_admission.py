@@ -46,7 +46,7 @@ def test_a_host_for_batch_jobs_refuses_users_clusters(
     assert request_cluster(world, Role.SCHEDULER, "pbs", "brno-h1") == (201, "")
 
 
-def test_a_host_without_a_guest_is_refused_too(world: World) -> None:
+def test_a_cluster_without_guests_needs_the_hosts_admission(world: World) -> None:
     set_admission_rules(world, BATCH_ONLY)
     wanted = {"spec": spec(hosts=["brno-h1"]).model_dump(mode="json")}
     answer = ask(world, "PUT", "/v1/clusters/demo", wanted, token=world.token(Role.USER, "alice"))
@@ -71,7 +71,7 @@ def test_the_refusal_has_the_problem_type_not_admitted(world: World) -> None:
     assert problem(ask(world, "PUT", "/v1/clusters/7.pbs", body("brno-h1"), token=token))[:2] == (403, "not-admitted")
 
 
-def test_a_host_for_named_users_admits_no_others(world: World) -> None:
+def test_a_host_for_named_users_admits_no_other_users(world: World) -> None:
     set_admission_rules(world, host={"admits": {"users": ["alice"]}})
     assert request_cluster(world, Role.USER, "alice", "brno-h1") == (201, "")
     other = {"spec": spec("brno-h1", owner="bob").model_dump(mode="json")}

@@ -89,7 +89,7 @@ def test_a_reading_without_a_free_thread_is_answered_503(world: World) -> None:
     assert len(answers) == SWITCHES - 16 + 3
 
 
-def test_a_cancelled_call_occupies_its_thread_until_it_ends() -> None:
+def test_a_cancelled_call_occupies_its_thread_until_the_call_ends() -> None:
     threads, release = BoundedThreads(1, "calls"), Event()
 
     async def run() -> str:

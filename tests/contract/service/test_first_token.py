@@ -194,7 +194,7 @@ def test_a_kill_leaves_no_database_owned_by_root(folder: Path, monkeypatch: pyte
 
 
 @as_root
-def test_the_next_call_removes_leftovers_of_a_killed_one(folder: Path) -> None:
+def test_the_next_call_removes_leftovers_of_a_killed_call(folder: Path) -> None:
     state = state_folder(folder)
     create(state / "sbf.db")
     (state / ".sbf.db.new").hardlink_to(state / "sbf.db")

@@ -45,7 +45,7 @@ def test_attempts_of_a_new_owner_start_from_zero(world: World) -> None:
     assert world.put(JOB, OF_ALICE, attempt=1).created is False
 
 
-def test_a_new_owners_attempts_supersede_higher_ones(world: World) -> None:
+def test_a_new_owner_may_use_lower_attempt_numbers(world: World) -> None:
     world.put(JOB, OF_ALICE, attempt=1)
     end(world)
     world.put(JOB, OF_ALICE, attempt=2)
@@ -78,7 +78,7 @@ def test_a_lower_attempt_of_the_same_owner_is_gone(world: World) -> None:
         world.put(JOB, OF_BOB, attempt=1)
 
 
-def test_each_owner_keeps_its_own_cluster(world: World) -> None:
+def test_clusters_of_two_owners_with_one_key_stay_separate(world: World) -> None:
     world.put(JOB, OF_ALICE, attempt=3)
     with world.store.read() as unit:
         clusters = [
@@ -104,7 +104,7 @@ def test_users_read_only_their_own_clusters_audit_rows(world: World) -> None:
     assert problem(answer)[:2] == (404, "not-found")
 
 
-def test_an_agents_late_end_of_a_former_run_is_gone(world: World) -> None:
+def test_an_agents_late_request_to_end_a_run_is_gone(world: World) -> None:
     world.put(JOB, OF_ALICE, attempt=1)
     agent = world.token(Role.AGENT, "brno-h1")
     answer = ask(world, "DELETE", f"/v1/clusters/{JOB}?attempt=3&owner=bob", token=agent)

@@ -84,7 +84,7 @@ def test_a_lock_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
         stack.enter_context(hold_whole_database(engine))
 
 
-def test_a_new_lock_file_can_be_locked_by_its_group_at_most(tmp_path: Path) -> None:
+def test_only_its_owner_and_group_can_lock_a_new_file(tmp_path: Path) -> None:
     """Any local user could otherwise lock the file, and SBF would not start."""
     engine, before = make_engine(f"sqlite:///{tmp_path}/sbf.db"), os.umask(0)
     try:

@@ -355,7 +355,7 @@ def test_the_log_shows_the_port_that_the_kernel_chose(tmp_path: Path) -> None:
     assert re.fullmatch(r"127\.0\.0\.1:[1-9][0-9]*", address)
 
 
-def test_a_stale_socket_is_replaced_and_a_live_one_kept(tmp_path: Path) -> None:
+def test_only_a_socket_without_a_running_service_is_replaced(tmp_path: Path) -> None:
     path = write_settings(tmp_path, socket=str(tmp_path / "sbf.sock"))
     with running_service(path) as process:
         second = tmp_path / "second"
@@ -452,7 +452,7 @@ def test_the_services_user_can_lock_after_root(tmp_path: Path) -> None:
     assert (status.st_uid, status.st_gid) == (65534, 65534)
 
 
-def test_a_locked_socket_is_refused_after_the_patience(tmp_path: Path) -> None:
+def test_a_locked_socket_is_refused_after_a_wait(tmp_path: Path) -> None:
     file = tmp_path / "sbf.sock"
     _listen_unix(file).close()
     lock = lock_file_of(file)

@@ -183,8 +183,8 @@ def test_an_unusable_credential_is_logged_at_start_and_sighup(tmp_path: Path) ->
         wait_until(lambda: log.read_text().count("credential_unusable") == 2)
 
 
-def test_a_public_key_and_an_expired_certificate_are_logged_at_start_and_sighup(tmp_path: Path) -> None:
-    """The service runs nevertheless."""
+def test_a_readable_key_and_an_expired_certificate_are_logged(tmp_path: Path) -> None:
+    """SBF logs both at its start and after SIGHUP, and runs nevertheless."""
     with tempfile.TemporaryDirectory(prefix="sbf") as name:
         folder = Path(name)
         folder.chmod(0o755)  # unlike pytest's temporary folders, every user can enter the folder

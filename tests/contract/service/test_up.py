@@ -137,7 +137,7 @@ def test_simulated_switches_report_their_cables(running: RunningUp) -> None:
     assert running.run("site", "verify", "brno").output == "site brno: cables: 2 right, 0 wrong, 0 unknown\n"
 
 
-def test_a_vlan_of_others_is_excluded_from_the_pool(running: RunningUp) -> None:
+def test_a_foreign_vlan_is_excluded_from_the_pool(running: RunningUp) -> None:
     with SbfClient(running.variables["VIRTCLOUD_URL"], token=_token(running)) as sbf:
         (use,) = sbf.site("brno").other_use
     assert (use.vlan, use.name) == (105, "printers")
@@ -273,7 +273,7 @@ def test_a_closed_terminal_removes_everything(tmp_path: Path) -> None:
         assert not running.folder.exists()
 
 
-def test_a_kept_folder_keeps_clusters_and_topology(tmp_path: Path) -> None:
+def test_a_restart_with_a_kept_folder_restores_clusters_and_topology(tmp_path: Path) -> None:
     """The second ``virtcloud up`` prints an example command whose hosts all exist.
 
     The last site of the kept topology has no hosts, so the second host in the example command is at another site.

@@ -40,7 +40,7 @@ def test_a_dry_run_shows_the_addresses_of_the_cluster(world: World) -> None:
     assert shown == [list(guest.addresses) for guest in world.view("demo").spec.guests]
 
 
-def test_the_requested_and_the_shown_spec_change_nothing(world: World) -> None:
+def test_repeating_the_requested_or_returned_spec_changes_nothing(world: World) -> None:
     shown = world.put("demo", DEMO).view.spec
     of_version_0_1 = shown.model_copy(update={"subnets": None})
     assert [world.put("demo", again).created for again in (DEMO, shown, of_version_0_1)] == [False] * 3

@@ -116,7 +116,7 @@ def test_every_table_is_in_a_backup_or_known_as_omitted(small: Small) -> None:
     assert list_columns().keys() | OMITTED_TABLES == tables
 
 
-def test_a_backup_shows_one_moment_while_sbf_writes(world: World, folder: Path) -> None:
+def test_a_backup_is_consistent_while_sbf_writes(world: World, folder: Path) -> None:
     """Each transaction during the backups adds a row to each of two tables. A backup has both rows, or neither row."""
     stop, differences = threading.Event(), []
 

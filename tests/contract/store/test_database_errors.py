@@ -69,7 +69,7 @@ def damage(folder: Path) -> World:
     return world
 
 
-def test_a_damaged_file_is_not_a_database_that_does_not_answer(tmp_path: Path) -> None:
+def test_the_error_distinguishes_a_damaged_file_from_an_unreachable_database(tmp_path: Path) -> None:
     world = damage(tmp_path)
     status, slug, detail = problem(ask(world, "GET", "/v1/clusters"))
     assert (status, slug) == (503, "database-unavailable")
@@ -92,7 +92,7 @@ def test_a_damaged_file_is_not_a_database_that_does_not_answer(tmp_path: Path) -
         (psycopg.OperationalError("malformed"), "the database does not answer: try again later"),
     ],
 )
-def test_a_fault_of_the_file_is_named(cause: Exception, text: str) -> None:
+def test_the_error_distinguishes_faults_of_the_file_and_its_disk(cause: Exception, text: str) -> None:
     assert str(make_unavailable(OperationalError(None, None, cause))).startswith(text)
 
 

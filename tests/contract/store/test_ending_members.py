@@ -154,7 +154,7 @@ def test_an_unconfirmed_member_keeps_the_ids_claimed(ring: World) -> None:
 
 @pytest.fixture
 def quarantined(ring: World) -> World:
-    """The network ``ring`` after the end of its member ``m1``, whose host does not answer: the guest may still run."""
+    """The member ``m1`` of the network ``ring`` has ended. Its host does not answer, so its guest may still run."""
     first = guest("at-praha-h1", "praha-h1", "10.0.0.7/24", "fd00::7/64") | {"mac": "02:00:00:00:00:07"}
     ring.put("m1", member(guests=[first]))
     ring.settle()
@@ -228,7 +228,7 @@ def test_a_members_dead_host_affects_no_other_cluster(ring: World) -> None:
     assert states(ring, "root", "m1", "m2") == ["active", "active", "degraded"]
 
 
-def test_a_failed_member_leaves_the_others_unchanged(ring: World) -> None:
+def test_a_failed_member_does_not_change_the_other_members(ring: World) -> None:
     join_network(ring, "m1", "brno-h2")
     ring.dead_hosts.add("praha-h1")
     ring.put("m2", member("praha-h1"))

@@ -92,7 +92,7 @@ def test_no_guest_gets_a_gateways_mac_address(world: World) -> None:
         put(world, "member", joins="demo", guests=[guest])
 
 
-def test_a_gateway_gets_no_address_with_the_mac_address_of_a_guest(world: World) -> None:
+def test_a_gateway_gets_no_address_with_a_guests_mac_address(world: World) -> None:
     put(world, subnets=["10.0.0.0/24"])
     mac = derive_gateway_mac(segment(world).id, Address("10.0.0.246/24"))
     guest = {"name": "m1", "host": "brno-h2", "image": "debian", "mac": mac}

@@ -1,4 +1,7 @@
-"""Tests of seeds and peers in the wanted documents of hosts."""
+"""Tests of seeds and peers in the wanted documents of hosts.
+
+A *seed* is the data that a guest reads at its first boot. The *peers* of a guest are the guests of its network.
+"""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -141,7 +144,7 @@ def test_each_member_has_its_own_key_pair(world: World) -> None:
     assert (own.user, other.user) == ("alice", "bob")
 
 
-def test_other_hosts_learn_of_members_and_degrade_nothing(world: World) -> None:
+def test_other_hosts_receive_new_members_and_degrade_no_cluster(world: World) -> None:
     world.put("root", RING)
     world.settle()
     states = []
@@ -168,7 +171,7 @@ def test_a_member_waits_for_no_other_host(world: World) -> None:
 def test_a_member_without_guests_changes_no_peers(world: World) -> None:
     """``first`` extends the network to Praha before ``m1`` joins.
 
-    Without ``first``, ``m1`` would give the network a transport, whose MTU would change the documents of all hosts.
+    Without ``first``, ``m1`` would add a transport to the network. The MTU of the transport would change all documents.
     """
     at_praha = ClusterSpec.model_validate({"owner": "alice", "joins": "ring", "hosts": ["praha-h1"]})
     world.put("root", RING)

@@ -75,7 +75,7 @@ def waiting_call(world: World, call: Callable[[], PutResult]) -> Iterator[Future
         yield future
 
 
-def test_a_creation_passes_a_lock_of_another_site(world: World) -> None:
+def test_a_creation_does_not_wait_for_another_sites_lock(world: World) -> None:
     """Another replica has locked Plzeň. A creation at Plzeň waits; creations at other sites do not."""
     third = world.restarted()
     with ThreadPoolExecutor(1) as threads:
@@ -103,7 +103,7 @@ def test_two_replicas_create_clusters_at_disjoint_sites_together(world: World) -
         assert [one.created for one in made] == [True, True]
 
 
-def test_confirmations_and_deletions_pass_a_lock_of_another_site(world: World) -> None:
+def test_confirmations_and_deletions_do_not_wait_for_another_sites_lock(world: World) -> None:
     third = world.restarted()
     world.settle()
     world.put("demo", spec("brno-h1", "praha-h1"))
@@ -130,7 +130,7 @@ def test_a_confirmation_waits_for_each_site_of_its_cluster(world: World) -> None
     assert world.element("brno-h1").confirmed_revision == revision
 
 
-def test_a_change_of_everything_waits_for_each_site(world: World) -> None:
+def test_a_change_that_locks_everything_waits_for_each_site(world: World) -> None:
     third = world.restarted()
     changed = Event()
 
@@ -230,7 +230,7 @@ def test_creations_on_one_vlan_separated_transport_wait_for_each_other(world: Wo
         assert waiting.result(10).created
 
 
-def test_four_replicas_at_disjoint_sites_never_share_a_vlan_on_a_transport(world: World) -> None:
+def test_replicas_at_disjoint_sites_allocate_separate_vlans_on_a_transport(world: World) -> None:
     world.furnish(topology=four_sites())
     stores = [world.restarted().store for _ in range(4)]
     start = Barrier(4)
@@ -325,7 +325,8 @@ def test_a_cluster_at_very_many_sites_locks_everything(world: World) -> None:
     )
 
 
-def test_a_unit_outside_its_scope_is_repeated_with_every_lock(world: World) -> None:
+def test_a_transaction_that_needs_another_site_is_repeated(world: World) -> None:
+    """At first, the transaction locks only the sites of its scope. The repeated transaction locks all sites."""
     scopes: list[LockScope | None] = []
 
     def work(unit: Unit) -> None:

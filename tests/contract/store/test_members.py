@@ -44,7 +44,7 @@ def test_a_member_extends_its_network_to_a_site(ring: World) -> None:
 
 
 def test_a_members_new_transport_reaches_the_networks_hosts(world: World) -> None:
-    """The member gives the network a transport, whose MTU changes the network's segments on all hosts.
+    """The member adds a transport to the network. The transport's MTU changes the network's segments on all hosts.
 
     An agent fetches its wanted state again only if the revision of this state changes.
     """

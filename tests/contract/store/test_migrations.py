@@ -231,7 +231,7 @@ def test_vlans_on_switches_are_recorded_as_created(empty_database: str) -> None:
 
 
 def test_observed_states_of_the_other_kind_of_device_are_deleted(empty_database: str) -> None:
-    """In earlier versions, the observed state of a switch stayed when its name was given to an edge, and vice versa."""
+    """In earlier versions, the observed state of a switch stayed when an edge got the switch's name, and vice versa."""
     engine = make_engine(empty_database)
     element = "INSERT INTO elements (name, site, kind, present, wanted_revision, confirmed_revision, highest_confirmed, failed_saves, reachable, fence, carried)"  # noqa: E501 - all columns
     states = (
@@ -349,8 +349,8 @@ def check_divided_topology(database: str) -> None:
     engine.dispose()
 
 
-def test_the_claims_of_an_earlier_version_get_the_transports_of_their_networks(tmp_path: Path) -> None:
-    """The version before the column allowed networks without a common site to have one VLAN ID on one transport."""
+def test_claims_of_an_earlier_version_get_their_networks_transports(tmp_path: Path) -> None:
+    """Before the migration, networks without a common site could have the same VLAN ID on the same transport."""
     engine = make_engine(f"sqlite:///{tmp_path / 'sbf.db'}")
     with engine.execution_options(virtcloud_write=True).begin() as connection:
         settings = make_alembic_config()
@@ -372,8 +372,8 @@ def test_the_claims_of_an_earlier_version_get_the_transports_of_their_networks(t
     assert found == [("a", "core"), ("a", None), ("b", "core"), ("c", "core"), ("d", "core")]
 
 
-def test_a_start_repairs_the_claims_of_a_former_replica(empty_database: str) -> None:
-    """A replica of an earlier version, which runs after the migration against the rule, writes no transport."""
+def test_a_start_repairs_claims_that_an_earlier_version_wrote(empty_database: str) -> None:
+    """If a replica of an earlier version still runs after the migration, it records claims without their transports."""
     engine = make_engine(empty_database)
     migrate(engine)
     with engine.execution_options(virtcloud_write=True).begin() as connection:

@@ -75,7 +75,7 @@ def test_hosts_learn_the_routers_addresses(world: World) -> None:
     assert segment(world, "brno-h1").router_addresses == world.view("demo").spec.router_addresses
 
 
-def test_a_network_without_router_has_none(world: World) -> None:
+def test_a_network_without_a_router_has_no_router_addresses(world: World) -> None:
     put(world)
     assert (segment(world, "brno-h1").router_addresses, world.view("demo").spec.router) == ((), None)
 
@@ -94,7 +94,7 @@ def test_a_network_without_router_has_none(world: World) -> None:
         ({"outside": ["web"], "joins": "other"}, "expected the key outside only for a new network"),
     ],
 )
-def test_contradictions_of_a_router_are_refused(world: World, changes: dict[str, Any], message: str) -> None:
+def test_contradictory_keys_of_a_router_are_refused(world: World, changes: dict[str, Any], message: str) -> None:
     with pytest.raises((BadInput, ValidationError), match=message):
         put(world, **changes)
 
@@ -154,7 +154,7 @@ def test_another_gateway_replaces_a_dead_router(world: World) -> None:
 
 
 def test_the_first_gateway_that_answers_again_is_the_router(world: World) -> None:
-    """The second gateway is the router while the first gateway is silent. Then the second one stops answering too."""
+    """The first gateway stops answering, so the second becomes the router. Then the second stops answering too."""
     put(world, outside=["web"])
     stop_agents(world, "brno-gw")
     stop_agents(world, "brno-gw2")
@@ -243,7 +243,7 @@ def test_users_see_that_the_last_link_was_removed(world: World) -> None:
     assert all(view.version > version for view, version in zip(views, versions, strict=True))
 
 
-def test_the_loss_is_not_shown_after_the_link_returns(world: World) -> None:
+def test_a_removed_link_is_not_reported_after_its_return(world: World) -> None:
     put(world, outside=["web"])
     world.put_topology(without_links(0, 1))
     world.settle()
@@ -255,14 +255,14 @@ def test_the_loss_is_not_shown_after_the_link_returns(world: World) -> None:
     assert segment(world).router is not None
 
 
-def test_a_replaced_router_is_no_loss(world: World) -> None:
+def test_a_cluster_with_a_replaced_router_reports_no_removed_link(world: World) -> None:
     put(world, outside=["web"])
     world.put_topology(without_links(0))
     world.settle()
     assert (world.view("demo").state, world.view("demo").reason) == ("active", None)
 
 
-def test_a_cluster_without_a_router_loses_nothing(world: World) -> None:
+def test_clusters_without_a_router_do_not_report_removed_links(world: World) -> None:
     put(world, vpn=True)
     world.put_topology(without_links(0, 1))
     world.settle()

@@ -1,4 +1,4 @@
-"""Tests of guests for which SBF chooses the hosts."""
+"""Tests of a *spread*: a request for guests for which SBF chooses the hosts, by free capacity."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -55,7 +55,7 @@ def test_guests_are_placed_and_configured_on_the_chosen_hosts(hosts: World) -> N
     ]
 
 
-def test_the_same_request_or_the_shown_spec_changes_nothing(hosts: World) -> None:
+def test_repeating_the_request_or_the_returned_spec_changes_nothing(hosts: World) -> None:
     shown = hosts.put("demo", spread(2)).view.spec
     report(hosts, "brno-h1", cpus=64, memory_mb=65536)
     assert [hosts.put("demo", again).created for again in (spread(2), shown)] == [False, False]

@@ -116,7 +116,7 @@ def test_audit_rows_above_the_maximum_count_are_archived(world: World, archive: 
     assert [row.id for row in world.audit()][:-1] == newest
 
 
-def test_an_ended_cluster_goes_with_all_its_rows(world: World, archive: Path) -> None:
+def test_an_ended_cluster_is_archived_with_all_its_rows(world: World, archive: Path) -> None:
     gone = end_cluster(world, "a")
     world.put("b", spec("brno-h1"))
     world.clock.advance(11 * 86400)
@@ -138,7 +138,7 @@ def test_a_network_is_archived_after_its_members(world: World, archive: Path) ->
     assert run(world, archive, batch=1) == PruneReport(0, 2)
 
 
-def test_a_quarantined_cluster_stays(world: World, archive: Path) -> None:
+def test_a_quarantined_cluster_is_not_archived(world: World, archive: Path) -> None:
     world.put("a", spec("brno-h1"))
     world.settle()
     world.dead_hosts.add("brno-h1")
@@ -161,7 +161,7 @@ def test_former_attempts_are_refused_for_a_week(world: World, archive: Path) -> 
         world.put("job", spec("brno-h1"), attempt=1)
 
 
-def test_clusters_above_the_maximum_count_stay_a_week(world: World, archive: Path) -> None:
+def test_clusters_above_the_maximum_count_are_retained_a_week(world: World, archive: Path) -> None:
     for key in "abc":
         end_cluster(world, key)
     one = LIMITS.model_copy(update={"clusters": 1})  # model_copy does not check the minimum of the setting
@@ -197,7 +197,7 @@ def test_a_run_killed_before_the_deletion_archives_rows_once(
     assert len([row for row in read_archive(archive, "clusters") if row["table"] == "clusters"]) == 3
 
 
-def test_a_full_disk_deletes_no_row(world: World, archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_row_is_deleted_if_the_disk_is_full(world: World, archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world.clock.advance(31 * 86400)
     before = count(world, AuditRow)
 
@@ -210,7 +210,7 @@ def test_a_full_disk_deletes_no_row(world: World, archive: Path, monkeypatch: py
     assert (count(world, AuditRow), list(archive.iterdir())) == (before, [])
 
 
-def test_a_folder_that_the_unit_does_not_permit_is_named_with_the_remedy(
+def test_the_error_for_a_forbidden_archive_folder_names_the_remedy(
     archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -236,7 +236,7 @@ def test_the_dry_run_counts_what_a_run_archives(world: World, archive: Path) -> 
 
 @pytest.mark.parametrize("parent", ["clusters", "images", "vpn_profiles"])
 def test_rows_that_refer_to_deleted_rows_are_found_by_an_index(parent: str) -> None:
-    """For each deleted row, the database searches for rows that refer to it. It uses no partial index for this."""
+    """For each deleted row, the database searches for rows that refer to the row. This search uses no partial index."""
     keys = [
         (table, key.parent)
         for table in Base.metadata.sorted_tables

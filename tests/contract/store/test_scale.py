@@ -1,7 +1,7 @@
 """Tests that the cost of a call does not grow with the installation, as docs/decisions/0078 requires.
 
 The costs are counted, not timed: SQL statements, rows fetched, instructions of SQLite's virtual machine and of Python.
-The larger installation is filled with as many clusters at each site and on each transport as the smaller installation.
+The larger installation has the same number of clusters at each site and on each transport as the smaller installation.
 """
 
 import sqlite3

@@ -56,7 +56,9 @@ def make_encoded(empty_postgresql: str) -> Iterator[Callable[[str], Engine]]:
 
 
 @pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
-def test_texts_are_texts_in_any_encoding_of_the_database(make_encoded: Callable[[str], Engine], encoding: str) -> None:
+def test_texts_are_read_as_strings_in_any_database_encoding(
+    make_encoded: Callable[[str], Engine], encoding: str
+) -> None:
     """Without an encoding of the client, psycopg would return bytes from a database with the encoding SQL_ASCII."""
     with make_encoded(encoding).connect() as connection:
         assert connection.execute(text("SELECT CAST('caf\u00e9' AS text)")).scalar_one() == "caf\u00e9"
@@ -105,7 +107,7 @@ def test_options_in_the_address_keep_the_other_options(empty_postgresql: str) ->
 def test_changes_read_what_others_committed_at_any_default_isolation(
     empty_postgresql: str, where: str, level: str
 ) -> None:
-    """At another level, a change that waited for a lock would not see the change of the lock's former holder."""
+    """At another isolation level, a change that waited for a lock would not see the former holder's change."""
     query = (
         f"&options=-c%20default_transaction_isolation%3D{level.replace(' ', '%5C%20')}" if where == "address" else ""
     )

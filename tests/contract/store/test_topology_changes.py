@@ -124,7 +124,7 @@ def test_a_cluster_created_during_the_preparation_is_protected(world: World, mon
 
 
 @pytest.mark.parametrize("changed", [("brno",), ("brno", "praha", "plzen")], ids=["one change", "three changes"])
-def test_an_open_unit_reads_the_former_topology(world: World, changed: tuple[str, ...]) -> None:
+def test_an_open_unit_of_work_reads_the_former_topology(world: World, changed: tuple[str, ...]) -> None:
     former = read(world.store)
     with world.store.read() as unit:
         read_topology_version(unit)

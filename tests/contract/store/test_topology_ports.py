@@ -17,7 +17,7 @@ ACCESS = SwitchCapabilities(access=True)
 
 
 def with_links(**hosts: str) -> Topology:
-    """Return three sites, and a third host at Brno. ``hosts`` has the port of each host at Brno. Other hosts keep p4.
+    """Return a topology of three sites, with a third host at Brno. ``hosts`` maps hosts of Brno to ports of the switch.
 
     The links of Brno's hosts are access links.
     """
@@ -30,7 +30,7 @@ def with_links(**hosts: str) -> Topology:
     return Topology.model_validate(document)
 
 
-def test_a_port_of_a_switch_with_unsaved_changes_cannot_vanish(world: World) -> None:
+def test_a_port_of_a_switch_with_unsaved_changes_stays(world: World) -> None:
     """The recorded observed state lacks a VLAN that a worker configured on the port before a cluster's path changed."""
     former = world.topology()
     document = former.model_dump(mode="json")
@@ -50,7 +50,7 @@ def test_a_port_of_a_switch_with_unsaved_changes_cannot_vanish(world: World) -> 
     assert world.topology() == former
 
 
-def test_a_lost_port_in_use_has_one_error(world: World) -> None:
+def test_the_removal_of_a_port_in_use_causes_one_error(world: World) -> None:
     """The switch of the port has unsaved changes. The remedy for a port with a VLAN suffices."""
     former = world.topology()
     document = former.model_dump(mode="json")
@@ -142,7 +142,7 @@ def test_an_access_link_stays_while_changes_are_unsaved(world: World) -> None:
     )
 
 
-def test_a_lost_switch_with_unsaved_changes_can_be_removed(world: World) -> None:
+def test_an_unreachable_switch_with_unsaved_changes_can_be_removed(world: World) -> None:
     """The clusters have ended, and their VLAN IDs were declared clean. The hosts move to another switch."""
     world.switches.facts = ACCESS
     world.furnish(topology=with_links())
@@ -180,7 +180,7 @@ def with_many_hosts(first: int, moved: int = 0) -> Topology:
     return Topology.model_validate(document)
 
 
-def test_the_checks_of_many_ports_take_no_further_statements(world: World) -> None:
+def test_the_checks_of_many_ports_need_no_additional_statements(world: World) -> None:
     """The switch has unsaved changes. A change of 25 ports gets the first 20 errors."""
     world.switches.facts = ACCESS
     world.furnish(topology=with_many_hosts(1))

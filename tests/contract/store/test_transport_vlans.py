@@ -1,6 +1,7 @@
 """Tests that a VLAN ID has at most one network on a transport that separates networks only by their VLAN IDs.
 
-The networks of these tests have no site in common, so their claims at the sites do not conflict.
+Earlier versions of SBF allowed *collisions*: several networks with one VLAN ID on such a transport. The networks of
+these tests have no site in common, so their claims at the sites do not conflict.
 """
 
 from typing import Any
@@ -69,7 +70,7 @@ def test_clusters_with_separate_services_may_share_a_vlan_id(world: World, trans
     assert put_at(world, "y", "b", "c") == {100}
 
 
-def test_a_cluster_at_one_site_may_share_a_vlan_id_with_other_sites(four: World) -> None:
+def test_a_one_site_cluster_may_share_other_sites_vlan_id(four: World) -> None:
     """The cluster at one site uses no transport, so its VLAN stays within its site."""
     assert put_at(four, "x", "a", "d") == {100}
     assert put_at(four, "y", "b") == {100}
@@ -101,7 +102,7 @@ def test_the_refusal_explains_vlan_ids_in_use_at_other_sites(four: World) -> Non
     )
 
 
-def test_a_network_gets_no_transport_on_which_its_vlan_id_is_in_use(four: World) -> None:
+def test_a_network_gets_no_transport_that_uses_its_vlan_id(four: World) -> None:
     """The first network is at one site. A member at a second site would bring the network's VLAN to the transport."""
     assert put_at(four, "n", "a") == {100}
     assert put_at(four, "y", "b", "c") == {100}
@@ -237,7 +238,7 @@ def test_a_network_of_a_collision_does_not_grow(four: World) -> None:
 def test_an_allocation_reads_no_row_for_each_network_of_the_transport(world: World) -> None:
     """The networks are at other sites, so their VLAN IDs are unclaimed at the sites of the new cluster.
 
-    There are more of them than rows in the first window, and still the first query finds the VLAN ID.
+    There are more such networks than rows in the query's first window, but the first query still finds the VLAN ID.
     """
     world.furnish("100-199", four_sites())
     for number in range(20):
@@ -289,7 +290,7 @@ def with_second_transport(**attachments: str) -> Topology:
     return Topology.model_validate(document)
 
 
-def test_a_detached_port_that_carries_a_vlan_is_attached_to_no_other_transport(world: World) -> None:
+def test_a_detached_port_with_a_vlan_gets_no_other_transport(world: World) -> None:
     """The removal of the attachment is allowed while a cluster is ending, but the switch still carries the VLAN."""
     world.furnish(topology=with_second_transport())
     put_at(world, "x", "a", "d")
@@ -311,7 +312,7 @@ def test_a_detached_port_that_carries_a_vlan_is_attached_to_no_other_transport(w
     world.put_topology(with_second_transport(d="uplink=new"))
 
 
-def test_a_port_of_a_running_cluster_changes_its_transport_in_two_steps(world: World) -> None:
+def test_a_used_port_changes_its_transport_in_two_steps(world: World) -> None:
     world.furnish(topology=with_second_transport())
     put_at(world, "x", "a", "d")
     world.settle()
@@ -328,7 +329,7 @@ def test_a_port_of_a_running_cluster_changes_its_transport_in_two_steps(world: W
     world.put_topology(with_second_transport(d="uplink=new second=core"))
 
 
-def test_a_port_with_the_vlan_of_one_site_is_attached_to_no_transport(world: World) -> None:
+def test_a_port_with_a_one_site_vlan_gets_no_transport(world: World) -> None:
     """A network at one site has no transport. Its VLAN is on the port of the host that the topology now moves."""
     world.furnish(topology=with_second_transport())
     put_at(world, "x", "a")
@@ -374,7 +375,7 @@ def test_a_port_attached_during_a_reading_gets_no_vlan(world: World) -> None:
     assert world.switches["a-sw1"].carried() == {"second": "100"}
 
 
-def test_a_new_latency_of_an_attachment_is_no_change_of_its_transport(four: World) -> None:
+def test_a_changed_latency_does_not_change_an_attachments_transport(four: World) -> None:
     put_at(four, "x", "a")
     four.settle()
     with four.store.change() as unit:

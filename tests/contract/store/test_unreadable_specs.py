@@ -71,7 +71,7 @@ def test_lists_mark_a_cluster_with_an_unreadable_spec(world: World) -> None:
 
 
 @pytest.mark.usefixtures("cluster_id")
-def test_the_view_of_a_cluster_with_an_unreadable_spec_has_its_state(world: World) -> None:
+def test_the_view_of_an_unreadable_cluster_shows_its_state(world: World) -> None:
     view = ClusterView.model_validate(ask(world, "GET", "/v1/clusters/later").json())
     assert (view.state, view.vlans, view.spec.owner) == ("active", {"brno": 101}, "alice")
 
@@ -101,14 +101,14 @@ def test_another_user_deletes_no_cluster_with_an_unreadable_spec(world: World) -
 
 
 @pytest.mark.usefixtures("cluster_id")
-def test_a_request_does_not_repeat_an_unreadable_spec(world: World) -> None:
+def test_a_request_conflicts_with_a_cluster_with_an_unreadable_spec(world: World) -> None:
     status, slug, detail = problem(ask(world, "PUT", "/v1/clusters/later", body("brno-h1")))
     assert (status, slug) == (409, "other-spec")
     assert "cannot read its stored spec: choose another key, or end the cluster first" in detail
 
 
 @pytest.mark.usefixtures("cluster_id")
-def test_the_key_of_an_ended_cluster_with_an_unreadable_spec_is_free(world: World) -> None:
+def test_the_key_of_an_ended_unreadable_cluster_is_free(world: World) -> None:
     world.delete("later")
     world.settle()
     assert ask(world, "PUT", "/v1/clusters/later", body("brno-h1")).status_code == 201
@@ -148,7 +148,7 @@ def test_quotas_count_a_cluster_with_an_unreadable_spec(world: World, caplog: py
 
 
 @pytest.mark.usefixtures("cluster_id")
-def test_a_quota_without_guests_permits_a_cluster_beside_an_unreadable_spec(world: World) -> None:
+def test_a_quota_without_guests_permits_clusters_despite_an_unreadable_spec(world: World) -> None:
     ask(world, "PUT", "/v1/quotas/alice", {"clusters": 3})
     assert ask(world, "PUT", "/v1/clusters/other", body("brno-h2")).status_code == 201
     status, slug, _ = problem(ask(world, "PUT", "/v1/clusters/more", body("brno-h2")))

@@ -81,8 +81,8 @@ def test_a_missing_database_is_not_created(tmp_path: Path) -> None:
     assert not (tmp_path / "sbf.db").exists()
 
 
-def test_the_upgrade_names_clusters_that_share_a_vlan_id_on_a_transport(tmp_path: Path) -> None:
-    """Versions before this one could allocate the VLAN ID twice. Here, the test changes the claim itself."""
+def test_the_check_names_clusters_with_colliding_vlan_ids(tmp_path: Path) -> None:
+    """Earlier versions could allocate a VLAN ID twice. The test imitates this by changing a claim in the database."""
     world = make_world(tmp_path)
     world.furnish(topology=four_sites())
     world.put("x", spec("a-h1", "d-h1"))

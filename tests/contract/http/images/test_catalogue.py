@@ -61,7 +61,7 @@ def test_the_owner_of_an_image_sees_no_keys_of_other_users(world: World, alice: 
     assert problem(ask(world, "DELETE", "/v1/images/disk"))[2] == f"{used}: {end}"
 
 
-def test_agents_receive_the_source_and_must_understand_it(world: World, alice: str) -> None:
+def test_agents_that_receive_an_images_source_must_support_images(world: World, alice: str) -> None:
     add_url(world, alice)
     world.put("c", with_image("brno-h1"))
     (segment,) = world.wanted_of_host("brno-h1").segments
@@ -104,7 +104,7 @@ def test_a_used_image_cannot_be_removed(world: World, folder: Path, alice: str) 
     assert files(folder) == []
 
 
-def test_a_file_remains_while_another_image_has_it(world: World, folder: Path, alice: str, bob: str) -> None:
+def test_a_file_remains_while_another_image_uses_the_file(world: World, folder: Path, alice: str, bob: str) -> None:
     upload(world, alice)
     upload(world, bob, name="copy")
     ask(world, "DELETE", "/v1/images/disk", token=alice)

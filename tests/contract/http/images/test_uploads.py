@@ -38,7 +38,7 @@ def test_the_same_upload_again_changes_nothing(world: World, folder: Path, alice
 
 
 @pytest.mark.parametrize("left", [None, QCOW2[:-1]], ids=["missing", "truncated"])
-def test_an_upload_again_restores_a_lost_file(world: World, folder: Path, alice: str, left: bytes | None) -> None:
+def test_a_repeated_upload_restores_a_lost_file(world: World, folder: Path, alice: str, left: bytes | None) -> None:
     """A file can be lost, for example if the database was restored from a backup but the folder of images was not."""
     first = upload(world, alice)
     file = folder / content(QCOW2)["sha256"]
@@ -72,7 +72,7 @@ def test_another_content_needs_another_name(world: World, folder: Path, alice: s
     ],
     ids=["short", "long", "other", "backing-file", "format", "empty"],
 )
-def test_a_bad_file_is_refused_and_leaves_nothing(
+def test_a_bad_file_is_refused_and_not_stored(
     world: World, folder: Path, alice: str, changes: dict[str, Any], message: str
 ) -> None:
     status, kind, detail = problem(upload(world, alice, **changes))
@@ -121,7 +121,7 @@ def test_an_upload_beyond_the_body_limit_is_accepted(world: World, folder: Path,
     assert upload(world, alice, QCOW2 + bytes(4096)).status_code == 201
 
 
-def test_a_full_disk_is_named_and_leaves_nothing(
+def test_a_full_disk_is_an_error_and_leaves_no_file(
     world: World, folder: Path, alice: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create = Upload.__init__
@@ -191,7 +191,7 @@ def test_a_download_resumes_with_the_etag_of_the_file(world: World, folder: Path
     assert (answer.status_code, answer.content) == (200, QCOW2)
 
 
-def test_a_damaged_file_is_found(world: World, folder: Path, alice: str) -> None:
+def test_the_verification_of_an_image_detects_a_damaged_file(world: World, folder: Path, alice: str) -> None:
     upload(world, alice)
     assert ask(world, "POST", "/v1/images/disk/verify", token=alice).json()["intact"] is True
     (folder / content(QCOW2)["sha256"]).write_bytes(b"x")

@@ -49,7 +49,7 @@ def test_a_guest_cannot_have_the_address_of_a_device(world: World, alice: str) -
         world.put("more", spec(guests=[guest], joins="demo"))
 
 
-def test_a_full_subnet_is_named(world: World, alice: str) -> None:
+def test_the_error_names_a_full_subnet(world: World, alice: str) -> None:
     put(world, subnets=["10.0.0.0/30"])
     assert make_profile(world, alice).json()["addresses"] == ["10.0.0.2/30"]
     failed = make_profile(world, alice, device="phone")
@@ -59,12 +59,12 @@ def test_a_full_subnet_is_named(world: World, alice: str) -> None:
     assert devices(world) == ["laptop"]
 
 
-def test_a_network_without_subnets_gives_no_addresses(world: World, alice: str) -> None:
+def test_a_network_without_subnets_assigns_no_addresses(world: World, alice: str) -> None:
     put(world, subnets=[])
     assert make_profile(world, alice).json()["addresses"] == []
 
 
-def test_two_profiles_at_once_have_different_addresses(world: World) -> None:
+def test_simultaneous_profiles_get_different_addresses(world: World) -> None:
     """Two replicas create profiles at the same time, unless a lock delays one of them (see MeetingClock)."""
     world.clock.stands = False
     put(world, vpn=True)
@@ -89,7 +89,7 @@ def test_two_profiles_at_once_have_different_addresses(world: World) -> None:
     assert len(granted) == len(set(granted)) > 0
 
 
-def test_the_database_refuses_an_address_twice(world: World, alice: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_database_refuses_a_duplicate_address(world: World, alice: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The database constraint prevents duplicates even if the choice of addresses has a bug."""
     put(world)
     first = make_profile(world, alice).json()["addresses"]

@@ -140,7 +140,7 @@ def test_bad_input_creates_no_profile(served: Served, arguments: tuple[str, ...]
 
 
 def test_a_profile_does_not_replace_a_pipe_or_device(served: Served, tmp_path: Path) -> None:
-    """As root, a renamed file would replace /dev/null or the device behind /dev/stdout."""
+    """If root ran the command, renaming the new file would replace /dev/null or the device behind /dev/stdout."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("pipe")
     for name in ("pipe", "link"):

@@ -121,7 +121,7 @@ def test_a_gateway_without_vpn_loses_its_clusters(world: World, alice: str) -> N
     assert world.view("demo").state is ClusterState.ACTIVE
 
 
-def test_a_gateway_in_use_cannot_vanish(world: World, alice: str) -> None:
+def test_a_gateway_in_use_cannot_be_removed(world: World, alice: str) -> None:
     used = gateway("brno-gw", ssh={"address": "gw.example.org"})
     world.put_topology(topology_with_gateways(brno=(used, gateway("brno-gw2"))))
     put(world)
@@ -130,7 +130,7 @@ def test_a_gateway_in_use_cannot_vanish(world: World, alice: str) -> None:
         world.put_topology(topology_with_gateways(brno=(gateway("brno-gw2"),)))
 
 
-def test_a_gateway_can_vanish_after_its_vpn_was_removed(world: World, alice: str) -> None:
+def test_a_gateway_can_be_removed_after_its_vpn_server(world: World, alice: str) -> None:
     put(world)
     make_profile(world, alice)
     world.put_topology(topology_with_gateways(brno=({"name": "brno-gw", "ports": ["eth0"]}, gateway("brno-gw2"))))

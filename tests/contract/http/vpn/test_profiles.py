@@ -1,4 +1,7 @@
-"""Tests of VPN profiles over HTTP."""
+"""Tests of VPN profiles over HTTP.
+
+The owner of a cluster *invites* other users, who may then create profiles for the network. A *stranger* is not invited.
+"""
 
 import json
 from datetime import timedelta
@@ -65,7 +68,7 @@ def test_a_gateway_learns_the_addresses_that_devices_must_not_use(world: World, 
     assert segment.guest_macs == tuple(sorted(guest.mac for guest in host.guests)) != ()
 
 
-def test_a_gateway_has_a_wanted_state_beside_an_unreadable_cluster_in_quarantine(
+def test_gateways_get_documents_despite_unreadable_clusters_in_quarantine(
     world: World, alice: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     put(world)
@@ -137,7 +140,7 @@ def test_a_longer_lease_extends_the_grant(world: World, alice: str) -> None:
     assert (view["expires_at"], view["lease_ends"] > view["expires_at"]) == (made["expires_at"], True)
 
 
-def test_a_member_is_cut_off_with_its_network(world: World, alice: str) -> None:
+def test_a_members_grant_expires_with_the_networks_lease(world: World, alice: str) -> None:
     put(world, lease_s=3600)
     put(world, "more", "brno-h2", joins="demo", lease_s=7200, guests=[], hosts=["brno-h2"])
     make_profile(world, alice, "more")

@@ -50,7 +50,7 @@ def test_the_refusal_of_a_second_router_names_the_first(world: World, alice: str
     assert (status, "got device router of alice: revoke its profile" in text) == (409, True), text
 
 
-def test_a_revoked_router_makes_room_for_another(world: World, alice: str) -> None:
+def test_another_device_can_replace_a_revoked_router(world: World, alice: str) -> None:
     put(world)
     first = make_router(world, alice).json()
     ask(world, "DELETE", f"{PROFILES}/{first['id']}", token=alice)
