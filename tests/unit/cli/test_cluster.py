@@ -59,7 +59,7 @@ def test_a_list_with_ended_clusters_names_the_next_page(run: RunCommand, sbf: Fa
 
 
 @pytest.mark.parametrize("others", [(), ("--ended", "--newest"), ("--ended", "--site", "brno")])
-def test_option_before_needs_the_list_of_ended_clusters(run: RunCommand, others: tuple[str, ...]) -> None:
+def test_the_option_before_requires_the_option_ended(run: RunCommand, others: tuple[str, ...]) -> None:
     result = run("cluster", "list", "--before", "77aa", *others)
     assert result.exit_code == 2
     assert "--before: expected --ended, and none of --newest" in result.stderr

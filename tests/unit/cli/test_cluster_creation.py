@@ -31,7 +31,7 @@ def test_progress_has_a_line_for_each_element(run: RunCommand) -> None:
     ]
 
 
-def test_guests_without_addresses_of_an_old_sbf_are_reported(run: RunCommand, sbf: FakeSbf) -> None:
+def test_a_warning_reports_that_an_old_sbf_assigned_no_addresses(run: RunCommand, sbf: FakeSbf) -> None:
     sbf.is_old = True
     assert run(*CREATE).stderr.splitlines()[-1].partition(";")[0] == (
         "virtcloud: the guests of cluster demo have no addresses: expected addresses from SBF, got none"
@@ -39,7 +39,7 @@ def test_guests_without_addresses_of_an_old_sbf_are_reported(run: RunCommand, sb
 
 
 @pytest.mark.parametrize("options", [("--network", "10.0.0.0/24"), ("--subnet", "none"), ("--join", "other")])
-def test_requests_without_assigned_addresses_get_no_warning(
+def test_requests_that_need_no_assigned_addresses_get_no_warning(
     run: RunCommand, sbf: FakeSbf, options: tuple[str, ...]
 ) -> None:
     sbf.is_old = True
@@ -86,14 +86,14 @@ def test_the_options_become_the_spec(run: RunCommand, sbf: FakeSbf) -> None:
         (("--subnet", "none"), ()),
     ],
 )
-def test_without_network_sbf_assigns_the_addresses(
+def test_sbf_assigns_the_addresses_if_option_network_is_absent(
     run: RunCommand, sbf: FakeSbf, options: tuple[str, ...], subnets: tuple[str, ...] | None
 ) -> None:
     run(*CREATE, *options)
     assert (sbf.requests[0].spec.subnets, sbf.requests[0].spec.guests[0].addresses) == (subnets, ())
 
 
-def test_guests_without_hosts_are_a_spread(run: RunCommand, sbf: FakeSbf) -> None:
+def test_guests_without_hosts_become_the_key_spread(run: RunCommand, sbf: FakeSbf) -> None:
     size = ("--cpus", "2", "--memory", "2048", "--guest-prefix", "n")
     run(
         "cluster", "create", "demo", "--guests", "12", "--sites", "brno,praha", "--image", "busybox", *size, "--no-wait"
@@ -225,7 +225,7 @@ def test_bad_input_exits_with_2_and_a_message(run: RunCommand, arguments: tuple[
     assert (result.exit_code, message in result.stderr, "Traceback" in result.output) == (2, True, False)
 
 
-def test_a_network_without_its_length_is_not_sent(run: RunCommand, sbf: FakeSbf) -> None:
+def test_a_network_without_its_prefix_length_is_not_sent(run: RunCommand, sbf: FakeSbf) -> None:
     result = run(*CREATE, "--network", "10.0.0.0")
     assert (result.exit_code, sbf.requests) == (2, [])
     assert "with its prefix length, got '10.0.0.0'" in result.stderr
@@ -308,7 +308,7 @@ def test_a_network_is_joined_and_shared_by_options(run: RunCommand, sbf: FakeSbf
     )
 
 
-def test_a_site_of_reach_is_part_of_the_spec(run: RunCommand, sbf: FakeSbf) -> None:
+def test_the_option_reach_adds_a_site_to_the_spec(run: RunCommand, sbf: FakeSbf) -> None:
     run("cluster", "create", "demo", "--reach", "plzen", "--name", "ring", "--owner", "eva", "--no-wait")
     assert (sbf.requests[0].spec.sites, sbf.requests[0].spec.all_hosts) == (("plzen",), ())
 

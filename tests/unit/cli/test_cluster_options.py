@@ -1,3 +1,5 @@
+"""Tests of the options and the spec file of ``virtcloud cluster create``."""
+
 from pathlib import Path
 
 import pytest

@@ -56,7 +56,7 @@ def test_a_bad_target_is_refused(run: RunCommand, target: str) -> None:
     assert (result.exit_code, "expected" in result.output) == (2, True), result.output
 
 
-def test_a_udp_port_is_shown_as_such(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_udp_port_is_shown_with_its_protocol(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(clusters.DOCUMENTS, PATH, PUBLICATION | {"guest_port": 53, "protocol": "udp"})
     output = run("cluster", "publish", "demo", "g1:53/udp").output
     assert output.startswith("198.51.100.7:40000/udp will lead to g1:53/udp of cluster demo until ")

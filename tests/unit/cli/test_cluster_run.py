@@ -1,3 +1,5 @@
+"""Tests of the output of ``virtcloud cluster run``, which runs a command on many guests."""
+
 import io
 
 import pytest

@@ -55,7 +55,7 @@ def test_cluster_show_ends_with_the_traffic(run: RunCommand, sbf: FakeSbf) -> No
 
 
 @pytest.mark.usefixtures("demo")
-def test_a_cluster_without_reports_says_why(run: RunCommand) -> None:
+def test_the_reason_for_missing_traffic_reports_is_printed(run: RunCommand) -> None:
     assert "no host has reported traffic yet" in run("cluster", "traffic", "demo").output
     run("cluster", "delete", "demo")
     assert "cluster demo is released: SBF deletes the counters" in run("cluster", "traffic", "demo").output

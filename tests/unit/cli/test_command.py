@@ -62,7 +62,7 @@ with exiting_at_signals(), ExitStack() as stack:
 """
 
 
-def test_a_second_signal_does_not_interrupt_the_removal_of_private_files(tmp_path: Path) -> None:
+def test_a_second_signal_does_not_stop_the_removal_of_files(tmp_path: Path) -> None:
     """At the end of a user's login, systemd sends SIGTERM and then SIGHUP."""
     argv = [sys.executable, "-c", EXIT_AT_SIGNALS, str(tmp_path)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)  # noqa: S603

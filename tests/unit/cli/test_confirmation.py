@@ -63,7 +63,7 @@ def test_with_yes_a_pool_in_other_use_is_set(run: RunCommand, in_use: FakeSbf) -
     assert (result.exit_code, in_use.put) == (0, [("/v1/sites/brno/pool", {"vlans": "100-199"})])
 
 
-def test_unchanged_other_use_needs_no_confirmation(run: RunCommand, sbf: FakeSbf) -> None:
+def test_other_use_that_does_not_change_needs_no_confirmation(run: RunCommand, sbf: FakeSbf) -> None:
     sbf.change_preview = {"other_use": [VLAN_USE]}
     result = run(*SET_POOL)
     assert (result.exit_code, len(sbf.put)) == (0, 1)

@@ -1,3 +1,5 @@
+"""Tests of ``virtcloud guest``: the power state of guests, and clones of guests as images."""
+
 import sys
 import time
 from typing import Any
@@ -126,7 +128,7 @@ def test_a_clone_reports_that_the_guest_may_still_be_stopped(
     )
 
 
-def test_a_clone_reports_a_ready_image_of_a_guest_that_may_be_stopped(
+def test_a_failed_start_after_a_clone_reports_the_ready_image(
     run: RunCommand, sbf_ends: list[VirtcloudError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sbf_ends += [ServiceUnreachable("SBF does not answer")] * 100
@@ -147,7 +149,7 @@ def test_a_clone_reports_the_command_if_the_start_is_refused(run: RunCommand, sb
     )
 
 
-def test_a_refused_start_after_a_clone_has_its_own_type(
+def test_a_refused_start_after_a_clone_raises_sbfs_exception(
     demo: FakeSbf, sbf_ends: list[VirtcloudError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sbf_ends.append(Unauthenticated("the token has expired"))
@@ -158,7 +160,7 @@ def test_a_refused_start_after_a_clone_has_its_own_type(
 
 
 @pytest.mark.parametrize("error", [NotFound("no cluster demo"), Conflict("cluster demo is releasing"), Gone("ended")])
-def test_a_clone_that_fails_with_its_cluster_keeps_its_reason(
+def test_if_clone_and_start_fail_the_clones_error_is_printed(
     run: RunCommand, sbf_ends: list[VirtcloudError], error: VirtcloudError
 ) -> None:
     sbf_ends.append(error)
@@ -166,7 +168,7 @@ def test_a_clone_that_fails_with_its_cluster_keeps_its_reason(
     assert result.stderr.splitlines()[-1] == "virtcloud: the session was interrupted: SBF stops"
 
 
-def test_a_clone_shows_its_progress_and_its_use(
+def test_a_clone_prints_its_progress_and_how_to_use_it(
     run: RunCommand, demo: FakeSbf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = {"sha256": "0" * 64, "size": 3 << 20, "format": "tar.gz", "architecture": "x86_64"}

@@ -42,7 +42,7 @@ def test_a_failed_pool_does_not_prevent_the_other_changes() -> None:
     assert sbf.pools["praha"] == VlanSet.parse("100-199")
 
 
-def test_a_pool_that_already_has_the_wanted_ids_is_no_failure() -> None:
+def test_a_pool_that_already_has_the_ids_is_no_error() -> None:
     sbf = FakePools(pools=dict.fromkeys(CHANGES, VlanSet.parse("100-199")))
     _put_pools(sbf, CHANGES)  # type: ignore[arg-type] # a fake
 

@@ -75,12 +75,12 @@ def test_in_a_pipe_a_row_is_one_line_without_padding(capsys: pytest.CaptureFixtu
     ]
 
 
-def test_in_a_pipe_short_cells_are_no_list(capsys: pytest.CaptureFixture[str]) -> None:
+def test_in_a_pipe_rows_with_empty_cells_are_single_lines(capsys: pytest.CaptureFixture[str]) -> None:
     printing.print_table(("key", "owner", "state", "reason"), [("a", "b", None, None)], "none")
     assert capsys.readouterr().out.splitlines() == ["key  owner  state  reason", "a    b"]
 
 
-def test_in_a_pipe_longer_rows_of_later_pages_are_lines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pipe_gets_each_row_of_a_later_page_unwrapped(capsys: pytest.CaptureFixture[str]) -> None:
     pages = [[TrialCommand(command="show")], [TrialCommand(command="show all of the interfaces")]]
     printing.print_pages(("sent", "lines"), pages, lambda one: (one.command, len(one.answer)), "none", as_json=False)
     assert capsys.readouterr().out.splitlines() == ["sent  lines", "show  0", "show all of the interfaces  0"]

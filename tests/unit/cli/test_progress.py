@@ -1,3 +1,5 @@
+"""Tests of the display of a cluster's progress on stderr."""
+
 from io import StringIO
 from itertools import count
 

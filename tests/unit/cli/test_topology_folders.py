@@ -62,7 +62,7 @@ def test_a_fault_of_a_site_names_its_file_and_line(folder: Path) -> None:
     assert output.startswith(f"virtcloud: {folder}/praha.yaml:{line}: links.1.b: port praha-sw1:p9: expected a port of")
 
 
-def test_a_fault_of_a_link_between_sites_names_the_common_file(folder: Path) -> None:
+def test_a_fault_of_an_intersite_link_names_the_common_file(folder: Path) -> None:
     replace(folder / "topology.yaml", "praha-sw1:direct", "praha-sw9:direct")
     assert f"{folder}/topology.yaml:" in check(folder)[1]
     assert "expected an element of this topology, got praha-sw9" in check(folder)[1]
@@ -86,13 +86,13 @@ def test_a_link_to_another_site_belongs_to_the_common_file(folder: Path) -> None
     assert "expected a port of an element of site brno, got praha-sw1:direct; links between sites are in" in output
 
 
-def test_a_folder_without_the_common_file_says_how_to_begin(tmp_path: Path) -> None:
+def test_the_error_about_a_missing_common_file_contains_a_remedy(tmp_path: Path) -> None:
     code, output = check(tmp_path)
     assert code == 2
     assert f"begin with 'virtcloud topology show --per-site {tmp_path}'" in output
 
 
-def test_the_file_of_another_site_is_not_overlooked(folder: Path) -> None:
+def test_a_file_of_another_site_in_the_folder_is_refused(folder: Path) -> None:
     (folder / "old.yaml").write_text("site: {name: old}", encoding="utf-8")
     with pytest.raises(BadInput, match=r"old\.yaml: expected no file of another site in"):
         write_folder(folder, linked_sites(), "7")

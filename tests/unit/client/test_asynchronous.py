@@ -115,7 +115,7 @@ def test_a_cancelled_wait_ends_at_once_and_its_thread_soon(sbf: str, service: Sb
     assert run(sbf, work) < 1.5
 
 
-def test_a_confirmation_is_an_event(sbf: str, service: SbfClient) -> None:
+def test_a_confirmation_of_an_element_is_yielded_as_an_event(sbf: str, service: SbfClient) -> None:
     async def work(client: AsyncClient) -> list[str]:
         cluster, found = await client.create("watched", SPEC), []
         async for event in cluster.events(timeout=20):

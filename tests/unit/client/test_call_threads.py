@@ -104,7 +104,7 @@ def test_a_cancelled_receive_occupies_one_thread(backend: str) -> None:
 
 
 @backends
-def test_an_error_after_a_cancelled_receive_is_raised_by_the_next(backend: str) -> None:
+def test_the_next_receive_raises_the_error_of_a_cancelled_receive(backend: str) -> None:
     async def work() -> bytes:
         fake = ConnectionInMemory()
         stream = AsyncStream(SessionStream(fake), CallThreads())

@@ -51,7 +51,7 @@ def write(path: Path, token: str) -> Path:
     return path
 
 
-def test_token_sources_have_an_order(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_token_sources_have_a_fixed_order(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert token_source(URL)() is None
     write(home / "virtcloud" / "token", "vc_stored")
     assert secret_of(token_source(URL)()) == "vc_stored"
@@ -61,7 +61,7 @@ def test_token_sources_have_an_order(home: Path, monkeypatch: pytest.MonkeyPatch
     assert secret_of(token_source(URL, "given", home / "other")()) == "given"
 
 
-def test_a_local_socket_uses_a_token_only_from_a_named_file(home: Path) -> None:
+def test_a_local_socket_uses_only_a_named_token_file(home: Path) -> None:
     write(home / "virtcloud" / "token", "vc_stored")
     assert token_source("unix:///run/sbf.sock")() is None
     assert secret_of(token_source("unix:///run/sbf.sock", file=home / "virtcloud" / "token")()) == "vc_stored"
@@ -97,9 +97,7 @@ def no_home(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_home")
 @pytest.mark.parametrize("arguments", [["whoami"], ["login", "--from", "{token}"], ["cluster", "ssh", "demo"]])
-def test_a_user_without_a_home_folder_learns_which_variable_to_set(
-    script: Script, tmp_path: Path, arguments: list[str]
-) -> None:
+def test_the_error_without_a_home_folder_names_a_variable(script: Script, tmp_path: Path, arguments: list[str]) -> None:
     script.answer(200, ME)
     path = write(tmp_path / "t", "vc_secret")
     done = CliRunner().invoke(main, ["--url", script.url, *(word.format(token=path) for word in arguments)])
@@ -157,7 +155,7 @@ def test_a_token_is_sent_as_a_bearer_token(script: Script) -> None:
 
 
 @pytest.mark.parametrize(("slug", "kind"), [("unauthenticated", Unauthenticated), ("forbidden", Forbidden)])
-def test_an_authorization_error_is_raised_again(
+def test_an_authorization_error_raises_the_exception_of_its_type(
     client: SbfClient, script: Script, slug: str, kind: type[Exception]
 ) -> None:
     script.problem(403, slug, "no")

@@ -1,3 +1,5 @@
+"""Tests of the fan-out: the same work with many guests at the same time."""
+
 import signal
 import subprocess
 import threading

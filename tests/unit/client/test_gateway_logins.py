@@ -233,7 +233,7 @@ def test_a_gateway_that_is_out_of_reach_is_not_used(monkeypatch: pytest.MonkeyPa
 def test_only_a_gateway_with_an_sshd_is_reachable(
     monkeypatch: pytest.MonkeyPatch, banner: bytes, *, is_sshd: bool
 ) -> None:
-    """Some proxies accept every connection, and then forward nothing."""
+    """Some proxies accept every connection, but forward no data."""
     monkeypatch.setattr(gateway_logins, "BANNER_S", 20.0 if is_sshd else 0.3)
     with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as thread:
         gateway = CERTIFICATE.gateways[0].model_copy(
@@ -255,7 +255,7 @@ def test_a_refusal_leaves_no_new_folder(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [former]
 
 
-def test_an_earlier_sbf_offers_no_gateway() -> None:
+def test_an_older_sbf_offers_no_gateway() -> None:
     assert not find_reachable_access(FakeSbf(None), "demo", "c1")
 
 
@@ -273,7 +273,7 @@ def test_logins_through_a_gateway_need_only_the_certificate(tmp_path: Path) -> N
 
 
 class FullSbf(FakeSbf):
-    """An SBF whose cluster has one guest, and has no address for a gateway."""
+    """An SBF with a cluster of one guest. The subnet of the cluster has no free address for a gateway."""
 
     def create_ssh_certificate(
         self, key: str, request: SshCertificateRequest, cluster_id: str | None = None
@@ -304,7 +304,7 @@ class FullSbf(FakeSbf):
         return ClusterPeers(key=ClusterKey(key), peers=CERTIFICATE.peers)
 
 
-def test_without_an_address_for_a_gateway_logins_use_sbf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logins_use_sbf_if_no_address_is_free_for_gateways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gateway_logins, "is_reachable", lambda _gateway: True)
     logins = ClusterLogins(FullSbf(), "demo", tmp_path)
     (proxy,) = (word for word in logins.find(SshOptions(), [None])["g1"] if word.startswith("ProxyCommand="))
@@ -332,7 +332,7 @@ class ShortSbf(FakeSbf):
 def slow_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An ssh that writes its arguments to the returned file, and runs the command on this computer for 2 s.
 
-    Certificates are renewed without a pause.
+    A certificate can be renewed immediately after the last request for a certificate.
     """
     (ssh := tmp_path / "ssh").write_text(
         f'#!/bin/sh\nprintf "%s\\n" "$*" >>{tmp_path}/logins\n'
@@ -379,7 +379,7 @@ def test_a_certificate_is_renewed_a_minute_before_its_end() -> None:
     assert compute_renewal(NOW, NOW + timedelta(minutes=1)) == NOW + timedelta(seconds=30)
 
 
-def test_a_fast_clock_does_not_renew_the_certificate_at_each_login() -> None:
+def test_a_fast_clock_does_not_cause_a_renewal_per_login() -> None:
     fast = NOW + timedelta(minutes=20)
     assert compute_renewal(fast, NOW + timedelta(minutes=10)) == fast + timedelta(seconds=10)
 

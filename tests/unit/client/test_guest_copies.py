@@ -1,3 +1,5 @@
+"""Tests of copies of files and folders to and from many guests. A copy is a tar stream over ssh."""
+
 import io
 import os
 import platform
@@ -94,9 +96,8 @@ def get(folder: Path, path: str, shell: list[str]) -> subprocess.CompletedProces
 @pytest.mark.parametrize(
     ("path", "name"), [("", "eva"), (".", "eva"), ("~", "eva"), ("sub/..", "eva"), ("sub/.", "sub"), ("~/sub/.", "sub")]
 )
-def test_the_copy_of_a_folder_without_a_name_has_the_folders_name(
-    tmp_path: Path, shell: list[str], path: str, name: str
-) -> None:
+def test_a_copied_folder_has_its_name_for_any_path(tmp_path: Path, shell: list[str], path: str, name: str) -> None:
+    """The paths of this test do not contain the folder's name, or do not end with the folder's name."""
     home, into = tmp_path / "eva", tmp_path / "into"
     for folder in (home / "sub", into):
         folder.mkdir(parents=True)
@@ -125,8 +126,8 @@ def test_the_root_folder_is_refused(tmp_path: Path, path: str) -> None:
     assert done.stderr.endswith(b": cannot copy the root folder; name its files and folders\n")
 
 
-def test_the_stream_to_a_guest_that_reads_no_more_is_closed(tmp_path: Path) -> None:
-    """Bytes of the stream's buffer would raise BrokenPipeError later, instead of the guest's reason."""
+def test_a_stream_whose_reader_has_ended_is_closed_without_error(tmp_path: Path) -> None:
+    """An open stream would later raise BrokenPipeError for its buffered bytes, which would hide the guest's error."""
     (tmp_path / "file").write_bytes(bytes(100))
     reader, writer = os.pipe()
     os.close(reader)

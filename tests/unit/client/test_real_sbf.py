@@ -152,7 +152,7 @@ def test_deleting_an_unknown_cluster_succeeds(api: Client) -> None:
         api.get("never")
 
 
-def test_the_end_of_a_block_keeps_a_later_cluster(api: Client) -> None:
+def test_the_end_of_a_block_does_not_delete_later_clusters(api: Client) -> None:
     with api.create("stale", SPEC):
         api.delete("stale", wait=True)
         later = api.create("stale", SPEC)
@@ -190,7 +190,7 @@ def test_an_invalid_lease_is_bad_input_before_it_is_sent(service: SbfClient, sec
         service.extend_lease("any", seconds)
 
 
-def test_the_difference_of_a_host_is_its_unconfirmed_part(api: Client, service: SbfClient) -> None:
+def test_the_difference_of_a_host_contains_the_unconfirmed_segments(api: Client, service: SbfClient) -> None:
     api.create("awaited", SPEC)
     difference = service.difference("brno-h1").host
     assert difference is not None

@@ -61,7 +61,7 @@ def test_a_link_of_an_earlier_copy_is_not_followed(tmp_path: Path) -> None:
     assert list(outside.iterdir()) == []
 
 
-def test_a_hard_link_to_a_symbolic_link_is_the_same_link(tmp_path: Path) -> None:
+def test_hard_links_to_symbolic_links_have_the_same_target(tmp_path: Path) -> None:
     receive(tmp_path, ("a", tarfile.SYMTYPE, "to"), ("folder/b", tarfile.LNKTYPE, "a"))
     assert [(tmp_path / name).readlink() for name in ("a", "folder/b")] == [Path("to"), Path("to")]
 

@@ -62,7 +62,7 @@ def test_two_forwards_of_one_port_are_refused() -> None:
         parse_forwards(["80:g1:80", "80:g2:80"])
 
 
-def test_the_same_port_of_tcp_and_udp_is_forwarded_twice() -> None:
+def test_one_port_can_be_forwarded_for_tcp_and_udp() -> None:
     assert len(parse_forwards(["53:g1:53", "udp/53:g1:53"])) == 2
 
 

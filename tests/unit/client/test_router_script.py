@@ -230,7 +230,7 @@ def test_a_guest_with_a_foreign_address_is_not_forwarded(running: RouterWorld) -
     running.computer.check("ip route del 203.0.113.7")
 
 
-def test_the_computer_forwards_no_packets_of_others(running: RouterWorld) -> None:
+def test_the_computer_forwards_no_packets_between_its_other_networks(running: RouterWorld) -> None:
     with listen(running.private, PRIVATE, 80):
         assert not reaches(running.outside, PRIVATE, 80)
 
@@ -254,7 +254,7 @@ def test_connections_from_outside_fit_the_mtu_of_the_vpn(running: RouterWorld) -
     running.computer.check("ip link set vc-router mtu 1500")
 
 
-def test_connections_to_the_outside_fit_its_mtu(running: RouterWorld) -> None:
+def test_connections_to_the_outside_fit_the_mtu_of_the_link(running: RouterWorld) -> None:
     running.computer.check("ip link set out0 mtu 1400")
     with listen(running.outside, OUTSIDE, 443) as server, connect(running.guest, OUTSIDE, 443):
         assert read_segment_size(server) <= 1400 - 40
@@ -289,7 +289,7 @@ def test_a_second_up_applies_changed_settings(world: RouterWorld) -> None:
 
 @pytest.mark.parametrize("program", ["mkdir", "awk", "mv", "nft --file", "openvpn"])
 def test_down_repairs_a_killed_up(world: RouterWorld, tmp_path: Path, program: str) -> None:
-    """``up`` is killed when it starts openvpn, or after one of its other programs has ended."""
+    """``up`` is killed when ``up`` starts openvpn, or after another program that ``up`` runs has ended."""
     before = world.snapshot()
     name, _, option = program.partition(" ")
     (tmp_path / name).write_text(f"""#!/bin/sh
@@ -330,7 +330,7 @@ def test_settings_that_cannot_work_change_nothing(world: RouterWorld, old: str, 
     assert world.snapshot() == before
 
 
-def test_a_computer_is_the_router_of_one_cluster(running: RouterWorld, tmp_path: Path) -> None:
+def test_a_computer_is_the_router_of_only_one_cluster(running: RouterWorld, tmp_path: Path) -> None:
     running._write_files(tmp_path / "second")
     done = running.computer.run(str(tmp_path / "second/router"), "up", env=running.environment)
     assert (done.returncode, f"sudo {running.folder}/router down" in done.stderr) == (1, True), done.stderr
@@ -343,7 +343,7 @@ def test_another_firewall_that_drops_packets_is_named(world: RouterWorld) -> Non
 
 
 @pytest.mark.parametrize("command", ["up", "down", "status"])
-def test_a_user_without_roots_rights_learns_the_remedy(world: RouterWorld, tmp_path: Path, command: str) -> None:
+def test_the_error_without_root_rights_contains_the_remedy(world: RouterWorld, tmp_path: Path, command: str) -> None:
     (tmp_path / "id").write_text("#!/bin/sh\necho 1000\n")
     (tmp_path / "id").chmod(0o755)
     done = world.router(command, PATH=f"{tmp_path}:{os.environ['PATH']}")

@@ -129,7 +129,7 @@ def test_a_filter_that_an_older_sbf_ignores_is_refused(
         read(client)
 
 
-def test_former_filters_need_no_newer_sbf(client: SbfClient, script: Script) -> None:
+def test_filters_that_an_older_sbf_supports_are_accepted(client: SbfClient, script: Script) -> None:
     reads: list[Callable[[], object]] = [
         lambda: next(client.cluster_pages("eva", ended=True)),
         lambda: next(client.audit_pages("brno-h1", "demo")),
@@ -223,7 +223,7 @@ def test_an_unknown_call_is_not_reported_as_a_missing_object(client: SbfClient, 
     assert type(raised.value) is NoSuchCall
 
 
-def test_an_address_with_the_version_of_the_api_is_bad_input() -> None:
+def test_an_address_with_the_apis_version_is_bad_input() -> None:
     problem = b'{"type": "urn:virtcloud:problem:no-such-route", "detail": "GET /v1/v1/sites: not found"}'
     error = error_of_answer("http://sbf:8800/v1/", 404, problem, "/v1/v1/sites")
     assert (type(error), "expected an address without /v1" in str(error)) == (BadInput, True)

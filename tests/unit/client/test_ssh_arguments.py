@@ -1,3 +1,5 @@
+"""Tests of the arguments with which ssh reaches guests."""
+
 import os
 import subprocess
 from pathlib import Path
@@ -64,7 +66,7 @@ def test_a_known_host_key_is_required() -> None:
     assert "StrictHostKeyChecking=yes" not in arguments("g2")
 
 
-def test_no_connection_of_another_clusters_guest_is_shared() -> None:
+def test_ssh_connections_are_not_shared_between_clusters() -> None:
     assert "ControlPath=none" in arguments()
 
 
@@ -94,8 +96,8 @@ def test_the_proxy_imports_no_module_from_the_current_folder(tmp_path: Path) -> 
     assert not (tmp_path / "imported").exists()
 
 
-def test_a_token_without_a_file_is_no_argument(tmp_path: Path) -> None:
-    """Every local user can read the arguments of a program."""
+def test_the_proxy_reads_the_token_from_a_private_file(tmp_path: Path) -> None:
+    """The token must not be an argument, because every local user can read the arguments of a program."""
     sbf = SbfClient("http://sbf", token=token_source("http://sbf", SecretStr("vc_1")))
     words = proxy_arguments(sbf, FOUND.peers[0], tmp_path)
     assert not any("vc_1" in word for word in words)

@@ -31,11 +31,11 @@ def test_guests_and_addresses_are_numbered_host_by_host() -> None:
     assert (spec.owner, spec.hosts, spec.guests[0].memory_mb) == ("alice", ("n1", "n2"), 1024)
 
 
-def test_the_lease_is_walltime_setup_and_five_minutes() -> None:
+def test_the_lease_is_walltime_plus_setup_time_plus_five_minutes() -> None:
     assert build_cluster_spec(parse_request("image=a"), RUN._replace(setup_s=120))["lease_s"] == 3600 + 120 + 300
 
 
-def test_a_new_network_has_name_vlan_and_shares() -> None:
+def test_a_new_networks_spec_contains_name_vlan_and_shares() -> None:
     spec = build_cluster_spec(parse_request("image=a:name=mine:vlan=112:share=bob+carol"), RUN)
     assert (spec["name"], spec["vlan"], spec["shares_with"]) == ("mine", 112, ["bob", "carol"])
     assert "joins" not in spec
@@ -124,7 +124,7 @@ def test_a_member_that_is_listed_first_is_not_the_network() -> None:
     assert (network.key, network.others) == ("7.pbssrv", ("10.0.0.41",))
 
 
-def test_a_joining_job_reuses_lower_addresses_at_the_end() -> None:
+def test_a_joining_job_uses_lower_addresses_if_higher_are_used() -> None:
     network = JobNetwork("7.pbssrv", ("10.0.0.0/29",), ("10.0.0.1", "10.0.0.6"))
     assert addresses("image=a:net=mine", network=network) == [["10.0.0.2/29"], ["10.0.0.3/29"]]
 

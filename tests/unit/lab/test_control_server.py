@@ -96,7 +96,7 @@ def test_a_node_without_power_leaves_no_descriptor(node: NodeHandle, tty: bool) 
     assert descriptors() <= before
 
 
-def test_late_keystrokes_reach_no_other_file(node: NodeHandle, tmp_path: Path) -> None:
+def test_keystrokes_after_a_programs_end_reach_no_other_file(node: NodeHandle, tmp_path: Path) -> None:
     client = Client(node, argv=["true"], tty=True)
     assert client.receive_end() == (b"x", 0)
     others = [(tmp_path / "other").open("ab", buffering=0) for _ in range(8)]
@@ -109,7 +109,7 @@ def test_late_keystrokes_reach_no_other_file(node: NodeHandle, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("relayed", [False, True])
-def test_late_input_does_not_lose_the_exit_code(
+def test_input_after_the_end_does_not_lose_the_exit_code(
     node: NodeHandle, relayed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (control_server, program_streams, protocol):
@@ -121,7 +121,7 @@ def test_late_input_does_not_lose_the_exit_code(
     client.disconnect()
 
 
-def test_the_last_output_arrives_although_its_threads_are_late(
+def test_the_last_output_arrives_although_the_sending_threads_are_slow(
     node: NodeHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send_output, has_ended = program_streams._send_output, threading.Event()

@@ -126,7 +126,7 @@ def test_a_build_waits_for_mmdebstrap_of_a_killed_builder(tmp_path: Path, monkey
     assert "another process builds a Debian image" in events[0].text
 
 
-def test_another_recipe_is_another_image() -> None:
+def test_each_recipe_and_release_has_its_own_folder() -> None:
     recipe = debian_image.DebianRecipe("debian-light", (*debian_image.PACKAGES, "gcc"), debian_image.CUSTOMIZE, 0o700)
     assert recipe.folder("bookworm") != debian_image.LIGHT.folder("bookworm")
     assert debian_image.LIGHT.folder("trixie") != debian_image.LIGHT.folder("bookworm")

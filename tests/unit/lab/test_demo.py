@@ -1,4 +1,4 @@
-"""Tests of the lab's demonstration, which succeeds only if it checked at least one claim and no claim was false."""
+"""Tests of the lab's demonstration, which succeeds only if at least one claim was checked and all claims were true."""
 
 import io
 from collections.abc import Callable

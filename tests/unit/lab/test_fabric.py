@@ -32,7 +32,7 @@ def test_ended_processes_are_reaped(fabric: Fabric) -> None:
     program.wait()
 
 
-def test_exit_codes_are_known_while_a_node_is_switched(fabric: Fabric, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exit_codes_are_available_while_a_node_is_switched_off(fabric: Fabric, monkeypatch: pytest.MonkeyPatch) -> None:
     codes = list[int]()
 
     def switch(*_: object) -> None:

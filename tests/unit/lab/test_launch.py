@@ -58,7 +58,7 @@ def test_the_former_signal_handlers_are_restored(number: signal.Signals) -> None
     assert signal.getsignal(number) is before
 
 
-def test_a_kernel_that_dies_after_the_station_is_ready_is_reported(
+def test_a_kernel_that_dies_after_the_stations_start_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launch, "DEADLINE_S", 5.0)

@@ -21,7 +21,7 @@ def nodes() -> dict[str, LabNode]:
     return {node.name: node for node in fabric_plan(LAB, MATERIALS, uplink="vec0").nodes}
 
 
-def test_all_nodes_are_there(nodes: dict[str, LabNode]) -> None:
+def test_the_layout_contains_all_nodes(nodes: dict[str, LabNode]) -> None:
     assert [(name, node.kind) for name, node in nodes.items()] == [
         ("brno-sw1", "switch"),
         ("brno-h1", "host"),
@@ -62,7 +62,7 @@ def test_the_core_puts_a_site_into_its_service_vlan(nodes: dict[str, LabNode]) -
     )
 
 
-def test_both_ends_of_a_circuit_delay_and_limit(nodes: dict[str, LabNode]) -> None:
+def test_both_ends_of_a_circuit_have_its_latency_and_rate(nodes: dict[str, LabNode]) -> None:
     assert nodes["brno-sw1"].tc == ("qdisc add dev uplink root netem limit 10000 delay 1.5ms rate 1000mbit",)
     assert nodes["core"].tc == (
         "qdisc add dev brno root netem limit 10000 delay 1.5ms rate 1000mbit",
@@ -104,7 +104,7 @@ def test_a_bare_lab_has_neither_sbf_nor_agents() -> None:
     assert {service.name for node in plan.nodes for service in node.services} == {"sshd", "libvirtd"}
 
 
-def test_in_one_kernel_the_station_is_on_the_management_bridge() -> None:
+def test_with_one_kernel_the_station_is_on_the_management_bridge() -> None:
     plan = join_plans(station_plan(MATERIALS, tap=False), fabric_plan(LAB, MATERIALS))
     assert plan.before[:2] == ("link set lo up", "link add mgmt type bridge")
     assert plan.after[-1] == "addr add 198.18.0.1/16 dev mgmt"

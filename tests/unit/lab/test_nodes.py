@@ -56,7 +56,7 @@ def test_a_request_after_the_end_of_the_node_fails(ends: Ends) -> None:
         node.signal(1, signal.SIGHUP)
 
 
-def test_a_request_that_is_too_large_does_not_end_the_node(ends: Ends) -> None:
+def test_a_too_large_request_does_not_end_the_node(ends: Ends) -> None:
     with pytest.raises(OSError, match="Message too long"):
         make_node(ends[0]).spawn(["true", "x" * (1 << 22)], (), {})
 

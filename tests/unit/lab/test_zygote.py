@@ -28,7 +28,7 @@ def start_service(zygote: Zygote, channel: socket.socket) -> None:
     zygote.start(handle, NodeService("agent", ("agent",), module="agent"), "/dev/null", {})
 
 
-def test_a_service_cannot_start_after_the_zygotes_end(zygote_end: socket.socket) -> None:
+def test_a_service_start_fails_after_the_zygotes_end(zygote_end: socket.socket) -> None:
     zygote = Zygote(())
     zygote_end.close()
     with pytest.raises(NodeFailed, match="h1: agent: the zygote has ended; to start the lab again"):

@@ -104,18 +104,18 @@ def test_a_multicast_mac_is_refused() -> None:
     assert "expected a unicast MAC address" in refusal(text)
 
 
-def test_no_guest_has_the_mac_address_of_hosts_servers() -> None:
+def test_no_guest_may_have_the_mac_address_that_hosts_use() -> None:
     text = "owner: alice\nguests:\n- {name: a, host: h1, image: x, mac: '02:76:63:00:00:fe'}\n"
     assert "expected a MAC address other than 02:76:63:00:00:fe, which hosts use" in refusal(text)
 
 
 @pytest.mark.parametrize("key", ["filters: open", "serves: [dhcp]", "host_services: [dhcp]"])
-def test_only_a_new_network_chooses_its_filters(key: str) -> None:
+def test_only_a_new_network_may_have_filters(key: str) -> None:
     expected = f"expected the key {key.partition(':')[0]} only for a new network; this cluster joins network n"
     assert expected in refusal(f"owner: alice\nhosts: [h1]\njoins: n\n{key}\n")
 
 
-def test_keys_that_only_a_new_network_chooses_are_listed() -> None:
+def test_keys_that_only_a_new_network_may_have_are_listed() -> None:
     text = "owner: alice\nhosts: [h1]\njoins: n\nvlan: 117\nfilters: open\n"
     assert "expected the keys vlan, filters only for a new network; this cluster joins network n" in refusal(text)
 
@@ -198,7 +198,7 @@ def test_an_older_sbf_accepts_a_spec_without_new_keys() -> None:
 
 
 @pytest.mark.parametrize("name", ["g1", "g65536"])
-def test_a_guest_has_no_name_of_the_spread(name: str) -> None:
+def test_no_guest_may_have_a_name_of_the_spread(name: str) -> None:
     text = f"owner: alice\nspread: {{count: 65536, image: x}}\nguests: [{{name: {name}, host: h1, image: x}}]\n"
     assert f"expected each guest to have its own name, got name {name} 2 times" in refusal(text)
 

@@ -35,7 +35,7 @@ def test_a_text_that_names_no_computer_is_refused(text: str, reason: str) -> Non
 @pytest.mark.parametrize(
     "text", ["a_b.example", "-a.example", "a-.example", "a..b", "127.0x1", "x" * 64 + ".org", "a.b\n"]
 )
-def test_a_text_against_the_rules_of_names_is_refused(text: str) -> None:
+def test_a_text_that_violates_the_rules_of_names_is_refused(text: str) -> None:
     with pytest.raises(BadInput, match="expected a fully qualified domain name such as"):
         Fqdn(text)
 
@@ -45,7 +45,7 @@ def test_a_destination_needs_networks_or_names() -> None:
         make()
 
 
-def test_private_networks_belong_to_names() -> None:
+def test_private_networks_require_names() -> None:
     with pytest.raises(ValueError, match="expected `fqdns` beside `private_networks`, got no `fqdns`"):
         make(networks=["192.0.2.0/24"], private_networks=["10.0.0.0/8"])
 

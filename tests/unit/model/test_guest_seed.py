@@ -19,7 +19,7 @@ PEERS = (
 )
 
 
-def test_a_seed_shows_its_secrets_to_nobody() -> None:
+def test_repr_and_json_of_a_seed_contain_no_secret() -> None:
     assert "private" not in SEED.model_dump_json()
     assert "private" not in repr(SEED)
 

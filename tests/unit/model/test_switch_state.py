@@ -1,4 +1,7 @@
-"""Tests of the difference between the wanted and the observed state of a switch."""
+"""Tests of the difference between the wanted and the observed state of a switch.
+
+An open port is a port that SBF must close, for example a trunk that carries all VLANs (``SwitchObserved``).
+"""
 
 import pytest
 from hypothesis import given

@@ -79,7 +79,7 @@ def test_equal_user_data_counts_once() -> None:
 
 
 @pytest.mark.parametrize("guests", [None, "g1", ["g1"], [{"user_data": []}], [{"user_data": {}}]])
-def test_guests_of_another_form_have_the_usual_faults(guests: object) -> None:
+def test_guests_of_another_form_are_refused_by_the_parser(guests: object) -> None:
     with pytest.raises(ValidationError, match=r"spec.guests"):
         ClusterRequest.model_validate({"spec": {"owner": "alice", "guests": guests}})
 

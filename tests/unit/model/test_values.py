@@ -1,3 +1,5 @@
+"""Tests of values that the model validates."""
+
 import pytest
 
 from virtcloud.model.document import Document

@@ -40,14 +40,14 @@ def test_calls_above_the_limit_are_refused_until_the_window_moves(counts: Counts
     assert allowed == [True, True, True, False, False, True, False, True]
 
 
-def test_a_test_of_the_limit_counts_no_call(counts: Counts) -> None:
+def test_a_check_of_the_limit_counts_no_call(counts: Counts) -> None:
     assert [counts.limiter.test(THREE, "failed", "a") for _ in range(5)] == [True] * 5
     for _ in range(3):
         counts.hit("a")
     assert not counts.limiter.test(THREE, "failed", "a")
 
 
-def test_the_reset_time_is_the_end_of_the_oldest_calls_window(counts: Counts) -> None:
+def test_the_reset_time_is_when_the_oldest_calls_window_ends(counts: Counts) -> None:
     for counts.now in (1000.0, 1010.0):
         counts.hit("a")
     assert counts.limiter.get_window_stats(THREE, "failed", "a") == (1060.0, 1)

@@ -1,3 +1,5 @@
+"""Tests of log events about certificates that have expired, expire soon, or are not valid yet."""
+
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -58,10 +60,10 @@ def test_an_expired_authority_of_clients_needs_a_reload(tmp_path: Path, caplog: 
 
 
 @pytest.mark.parametrize("content", [None, b"rubbish"])
-def test_an_unreadable_certificate_logs_nothing(
+def test_the_check_of_dates_ignores_an_unreadable_certificate(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes | None
 ) -> None:
-    """Another event reports the file."""
+    """SBF logs another event about the unreadable file."""
     if content is not None:
         (tmp_path / "sbf.crt").write_bytes(content)
     settings = ServiceSettings(tls_certificate=tmp_path / "sbf.crt", tls_key=tmp_path / "sbf.key")

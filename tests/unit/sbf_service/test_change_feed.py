@@ -59,7 +59,7 @@ def test_the_lowest_version_of_a_topic_is_compared() -> None:
     run(act)
 
 
-def test_uncompared_topics_wake_without_a_version() -> None:
+def test_topics_that_need_no_version_wake_waiters() -> None:
     async def act(feed: ChangeFeed) -> None:
         with feed.watch("element:a", uncompared=("token:t",)) as waiter:
             assert feed.list_versions() == {"element:a": None}

@@ -36,7 +36,7 @@ class ReadOnlyFile(BytesIO):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
 
-def test_a_folder_that_the_unit_does_not_permit_is_named_with_the_remedy(tmp_path: Path) -> None:
+def test_the_error_about_a_read_only_folder_contains_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(StorageFull, match=f"Read-only file system; add the lines .* 'ReadWritePaths={tmp_path}'"):
         Upload(ReadOnlyFile(), tmp_path / "hidden", 10).write(b"0123")
 
@@ -65,9 +65,7 @@ def hidden(tmp_path: Path) -> Iterator[Path]:
         yield path
 
 
-def test_an_upload_that_another_replica_ends_during_the_count_does_not_count(
-    hidden: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_upload_that_ends_during_the_count_is_not_counted(hidden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """NFS reports ESTALE for the lock of a file that another computer has removed."""
 
     def lock(*_: object) -> None:

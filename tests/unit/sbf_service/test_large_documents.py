@@ -1,4 +1,8 @@
-"""Tests of the interpreter's settings during work on large documents."""
+"""Tests of the interpreter's settings during work on large documents.
+
+A turn is the longest time that a thread holds the interpreter while another thread waits. A collection is a run of the
+garbage collector.
+"""
 
 import gc
 import sys
@@ -16,7 +20,7 @@ def usual_turn_s() -> Iterator[float]:
     assert sys.getswitchinterval() == usual
 
 
-def test_turns_are_short_until_the_last_user_ends(usual_turn_s: float) -> None:
+def test_turns_are_short_until_the_last_thread_ends(usual_turn_s: float) -> None:
     with take_short_turns():
         with take_short_turns():
             pass

@@ -162,6 +162,8 @@ def test_an_answer_that_takes_longer_than_the_limit_arrives(app: FastAPI, monkey
     assert asyncio.run(exchange(app, GET)).endswith(b'"answered"')
 
 
-def test_a_connection_with_half_a_second_request_is_closed(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_with_an_incomplete_second_request_is_closed(
+    app: FastAPI, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connections, "REQUEST_TIMEOUT_S", 0.05)
     assert asyncio.run(exchange(app, GET, HALF)).count(b"HTTP/1.1") == 1

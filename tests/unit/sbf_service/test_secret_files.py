@@ -1,3 +1,5 @@
+"""Tests of warnings about files with secrets that all local users can read."""
+
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory

@@ -1,3 +1,5 @@
+"""Tests of the runs of commands of a batch system."""
+
 from pathlib import Path
 
 import pytest

@@ -57,7 +57,7 @@ def test_a_cluster_is_kept_within_the_grace_period(
     assert decide_all(observations).ends == ()
 
 
-def test_without_grace_several_observations_are_still_needed() -> None:
+def test_without_a_grace_period_several_observations_are_still_needed() -> None:
     rules, mismatches, ends = GraceRules(observations=3, grace_s=0), {}, []
     for now in range(3):
         result = decide(GONE, mismatches, now, rules)
@@ -77,7 +77,7 @@ def test_the_cluster_of_a_running_or_unreadable_job_is_kept(phase: JobPhase) -> 
     assert decide_all([(0, observed), (100, observed), (1000, observed)]).ends == ()
 
 
-def test_the_cluster_of_an_unmentioned_job_is_kept() -> None:
+def test_the_cluster_of_a_job_without_an_observation_is_kept() -> None:
     observed = observation([cluster("12.pbssrv")])
     assert decide_all([(0, observed), (100, observed), (1000, observed)]).ends == ()
 
@@ -251,7 +251,7 @@ def test_an_extended_lease_is_not_extended_again_immediately() -> None:
     assert compute_extension(held, job(12, walltime_s=7200, used_s=0), NOW + timedelta(seconds=600)) is None
 
 
-def test_the_longest_interval_keeps_a_suspended_jobs_lease() -> None:
+def test_the_lease_of_a_suspended_job_never_ends_between_rounds() -> None:
     suspended, lease_s = job(12, walltime_s=3600, used_s=3540), 960.0
     for _ in range(5):
         wanted = compute_extension(cluster("12.pbssrv", lease_s=lease_s), suspended, NOW, interval_s=600)

@@ -65,7 +65,7 @@ def test_a_running_job_is_read_with_its_attempt_and_times() -> None:
     }
 
 
-def test_a_job_before_its_script_is_recognized() -> None:
+def test_a_job_whose_script_has_not_started_is_recognized() -> None:
     found_job = read_jobs(RUNNING.replace('"substate":	42', '"substate":	41'))["7.pbssrv"]
     assert (found_job.phase, found_job.script_started) == (JobPhase.RUNNING, False)
 

@@ -134,7 +134,7 @@ def test_reconciliation_runs_in_the_agent(sbf: SbfClient, commands: Path, agent:
     assert "cluster_ended cluster=2.pbssrv attempt=1 why='job 2.pbssrv is not known to pbssrv'" in log
 
 
-def test_an_overdue_status_is_late(tmp_path: Path) -> None:
+def test_a_status_is_late_after_five_intervals(tmp_path: Path) -> None:
     text = '{"kind":"openpbs","sbf":"x","interval_s":30,"report":{"at":"2026-07-01T12:00:00Z","good":true}}'
     (tmp_path / "s.json").write_text(text)
     stored = read_status(tmp_path / "s.json")

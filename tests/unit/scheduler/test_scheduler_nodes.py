@@ -1,3 +1,5 @@
+"""Tests of alerts about nodes of a batch system that are not hosts in SBF's topology."""
+
 from types import SimpleNamespace
 
 from virtcloud.model.topology import Topology

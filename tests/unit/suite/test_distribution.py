@@ -10,7 +10,7 @@ def test_the_longest_unit_of_the_last_lab_is_next() -> None:
     assert choose([FAST, OTHER, SECOND, FIRST], takes_labs=True, lab="lab", taken=["bare"]) == FIRST
 
 
-def test_a_lab_of_no_other_worker_is_started_first() -> None:
+def test_a_worker_first_starts_a_lab_that_nobody_uses() -> None:
     assert choose([FIRST, OTHER, SLOW], takes_labs=True, lab="edges", taken=["lab"]) == OTHER
 
 
@@ -18,7 +18,7 @@ def test_a_worker_without_labs_starts_with_the_longest_unit() -> None:
     assert choose([FAST, FIRST, SLOW], takes_labs=False, lab="", taken=[]) == SLOW
 
 
-def test_no_lab_starts_twice_for_a_minute_of_tests() -> None:
+def test_no_second_copy_of_a_lab_starts_for_short_tests() -> None:
     assert choose([FIRST, SECOND, FAST], takes_labs=True, lab="edges", taken=["lab"]) == FAST
     long = WorkUnit("long", 40, "lab")
     assert choose([FIRST, long, FAST], takes_labs=True, lab="edges", taken=["lab"]) == long

@@ -166,7 +166,10 @@ ACCEPTING_HOOK = HookDefinition("import pbs\npbs.event().accept()\n")
 
 
 def call_hooks_of_two_runs(first: FakeHost, second: FakeHost, folder: Path) -> list[tuple[str, str, int]]:
-    """Run a job on ``first`` and ``second`` until one dies, then on two living hosts. Return both runs' hook calls."""
+    """Run a job on ``first`` and ``second`` until one of these hosts dies, and then on two living hosts.
+
+    Return the hook calls of both runs.
+    """
     hosts = [first, second, FakeHost("n3"), FakeHost("n4")]
     with FakeBatch(hosts, folder, mom_hook=ACCEPTING_HOOK, server_hook=ACCEPTING_HOOK) as fake:
         job = fake.submit(BatchSubmission("echo ran", select="2:ncpus=1"))

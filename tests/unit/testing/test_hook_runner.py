@@ -252,7 +252,7 @@ def test_a_hook_reads_its_configuration_from_a_file() -> None:
     assert logged_texts("log(pbs.hook_config_filename)") == ["None"]
 
 
-def test_lines_for_the_jobs_log_are_separate() -> None:
+def test_lines_of_the_jobs_log_are_in_the_outcome() -> None:
     assert run_queuejob("pbs.logjobmsg(e.job.id, 'waits')").job_log == (("12.pbssrv", "waits"),)
 
 

@@ -192,7 +192,7 @@ def test_a_name_is_looked_up_once_while_its_address_answers(monkeypatch: pytest.
         call_sbf(where, "GET", "/x")
 
 
-def test_a_dead_address_leaves_time_for_the_next() -> None:
+def test_a_dead_address_leaves_time_for_the_next_address() -> None:
     with scripted_sbf() as sbf, listener(backlog=0) as dead:
         waiting = [socket.socket() for _ in range(4)]
         for client in waiting:
@@ -244,8 +244,8 @@ def test_an_endless_answer_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
         (502, "SBF does not answer"),
     ],
 )
-def test_an_unusable_answer_is_no_missing_answer(status: int, summary: str) -> None:
-    """If a proxy sends a page because SBF does not run, the status counts."""
+def test_the_status_decides_whether_an_answer_counts_as_missing(status: int, summary: str) -> None:
+    """A proxy can answer with its own page if SBF does not run."""
     page = b"HTTP/1.1 %d Page\r\nContent-Length: 6\r\n\r\n<html>" % status
     with listener(lambda opened: opened.sendall(page)) as port, pytest.raises(SbfUnreachable) as caught:
         call_sbf(SbfAddress(f"http://127.0.0.1:{port}"), "GET", "/v1/clusters", None, Deadline(PATIENCE))
@@ -268,7 +268,7 @@ def test_status_503_counts_as_unreachable() -> None:
 
 
 def test_a_redirection_is_no_success() -> None:
-    """A proxy redirects each HTTP call to HTTPS. The body of the proxy's answer is empty."""
+    """The proxy redirects each HTTP call to HTTPS. The body of the proxy's answer is empty."""
 
     def redirect(opened: socket.socket) -> None:
         opened.recv(65536)

@@ -112,7 +112,7 @@ def test_the_next_installation_completes_a_killed_one(installation: PbsInstallat
     assert (server.hooks, server.files, server.resources) == (complete.hooks, complete.files, complete.resources)
 
 
-def test_only_what_differs_is_changed(installation: PbsInstallation) -> None:
+def test_only_attributes_that_differ_are_changed(installation: PbsInstallation) -> None:
     server = installed(installation)
     server.hooks["virtcloud_mom"].update(enabled="false", alarm="30")
     assert [change.description for change in changes(server, installation)] == [
@@ -136,7 +136,7 @@ def test_a_new_program_is_shown_by_its_digest(installation: PbsInstallation) -> 
     assert len(set(descriptions[0].split(": program ")[1].split(" becomes "))) == 2
 
 
-def test_a_new_setting_keeps_the_others(installation: PbsInstallation) -> None:
+def test_a_new_setting_does_not_change_other_settings(installation: PbsInstallation) -> None:
     descriptions = [
         change.description
         for change in changes(

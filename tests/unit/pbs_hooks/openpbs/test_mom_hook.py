@@ -1,4 +1,7 @@
-"""The MoM hook at each event, in a fake PBS interpreter, with a fake agent on a real socket."""
+"""Tests of the MoM hook at each event, in a fake PBS interpreter, with a fake agent on a real socket.
+
+A sister is a host of a job other than the job's first host.
+"""
 
 import getpass
 import json
@@ -82,7 +85,7 @@ def test_begin_rejects_without_an_agent(tmp_path: Path) -> None:
     assert (outcome.delete, outcome.rerun, "Hold_Types" in outcome.changed) == (False, False, False)
 
 
-def test_begin_withdraws_after_a_refusal(tmp_path: Path, agent: FakeAgent) -> None:
+def test_begin_withdraws_a_refused_request(tmp_path: Path, agent: FakeAgent) -> None:
     """After a rejection in begin, PBS runs the hook at neither abort nor end. So begin itself withdraws the request."""
     agent.refuses["up"] = "gone"
     outcome = hook("execjob_begin", tmp_path)
@@ -133,7 +136,7 @@ def test_the_script_may_start_when_the_network_is_up(tmp_path: Path, agent: Fake
     assert job_log(outcome)[-1].startswith("vcluster: the network is up after ")
 
 
-def test_sisters_do_not_wait(tmp_path: Path, agent: FakeAgent) -> None:
+def test_only_the_first_host_waits_in_the_prologue(tmp_path: Path, agent: FakeAgent) -> None:
     agent.say("waiting", "guest g1 does not answer at 10.0.0.2")
     assert hook("execjob_prologue", tmp_path, job=job(tmp_path, head=False)).accepted
     assert agent.asked() == []
@@ -223,7 +226,9 @@ def test_launch_waits_for_a_restarting_sbf(tmp_path: Path, agent: FakeAgent) -> 
     assert hook("execjob_launch", tmp_path).accepted
 
 
-def test_a_busy_agent_is_not_absent(tmp_path: Path, agent: FakeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_with_a_busy_agent_is_not_counted_as_absence(
+    tmp_path: Path, agent: FakeAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The agent is busy for longer than the permitted absence, and then restarts."""
     monkeypatch.setitem(globals(), "MOM", MOM.replace("AGENT_ABSENCE_S = 60.0", "AGENT_ABSENCE_S = 2.0"))
     answers: list[FakeAnswer] = [*[BUSY] * 5, []]
@@ -259,7 +264,7 @@ def test_processes_of_a_running_script_are_not_rejected(tmp_path: Path, agent: F
 
 
 @pytest.mark.parametrize(("substate", "accepted"), [(41, False), (42, True)])
-def test_a_missing_agent_requeues_only_before_the_script(
+def test_a_missing_agent_requeues_a_job_only_before_its_script(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, substate: int, accepted: bool
 ) -> None:
     monkeypatch.setitem(globals(), "MOM", MOM.replace("LAUNCH_TIMEOUT_S = 30.0", "LAUNCH_TIMEOUT_S = 0.0"))
@@ -279,7 +284,7 @@ def test_launch_on_a_sister_does_nothing(tmp_path: Path, agent: FakeAgent) -> No
     assert agent.asked() == []
 
 
-def test_preterm_cancels_on_the_first_host(tmp_path: Path, agent: FakeAgent) -> None:
+def test_preterm_cancels_the_attempt_only_on_the_first_host(tmp_path: Path, agent: FakeAgent) -> None:
     """On the other hosts, PBS runs preterm whenever a job ends, so the event does not mean a deletion there."""
     assert hook("execjob_preterm", tmp_path, job=job(tmp_path, head=False)).accepted
     assert agent.asked() == []
@@ -288,12 +293,12 @@ def test_preterm_cancels_on_the_first_host(tmp_path: Path, agent: FakeAgent) -> 
 
 
 @pytest.mark.parametrize(("kind", "wait"), [("execjob_abort", 0.0), ("execjob_end", 30)])
-def test_the_end_removes_the_attempt(tmp_path: Path, agent: FakeAgent, kind: str, wait: float) -> None:
+def test_the_end_event_removes_the_attempt(tmp_path: Path, agent: FakeAgent, kind: str, wait: float) -> None:
     assert hook(kind, tmp_path).accepted
     assert agent.asked() == [{"do": "remove", **KEY, "wait": wait}]
 
 
-def test_the_end_waits_as_long_as_configured(tmp_path: Path, agent: FakeAgent) -> None:
+def test_the_end_event_waits_as_long_as_configured(tmp_path: Path, agent: FakeAgent) -> None:
     assert hook("execjob_end", tmp_path, {"socket": str(tmp_path / "agent.sock"), "removal": 2}).accepted
     assert agent.asked() == [{"do": "remove", **KEY, "wait": 2}]
 
@@ -306,7 +311,7 @@ def test_an_incomplete_removal_is_logged(tmp_path: Path, agent: FakeAgent) -> No
 
 
 @pytest.mark.parametrize("kind", ["execjob_abort", "execjob_end"])
-def test_an_end_without_an_agent_passes(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_end_event_without_an_agent_is_accepted(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "MOM", MOM.replace("END_TIMEOUT_S = 8.0", "END_TIMEOUT_S = 0.0"))
     outcome = hook(kind, tmp_path)
     assert outcome.accepted
@@ -316,21 +321,25 @@ def test_an_end_without_an_agent_passes(tmp_path: Path, kind: str, monkeypatch: 
 
 
 @pytest.mark.parametrize("first", [[], BUSY])
-def test_the_end_waits_for_a_restarting_or_busy_agent(tmp_path: Path, agent: FakeAgent, first: FakeAnswer) -> None:
+def test_the_end_event_waits_for_a_restarting_or_busy_agent(
+    tmp_path: Path, agent: FakeAgent, first: FakeAnswer
+) -> None:
     answer_first_request(agent, first)
     outcome = hook("execjob_end", tmp_path)
     assert (outcome.accepted, job_log(outcome)) == (True, [])
     assert agent.runs == {("12.pbssrv", 3): "ended"}
 
 
-def test_deleting_a_running_job_does_not_wait_for_the_agent(tmp_path: Path) -> None:
+def test_a_deletion_of_a_running_job_sends_only_one_request(tmp_path: Path) -> None:
     with agent_socket(tmp_path / "agent.sock", lambda _: []) as silent:
         assert hook("execjob_preterm", tmp_path, job=job(tmp_path, substate=42)).accepted
         assert len(silent.asked) == 1
 
 
 @pytest.mark.parametrize("first", [[], BUSY])
-def test_a_deletion_waits_for_a_restarting_or_busy_agent(tmp_path: Path, agent: FakeAgent, first: FakeAnswer) -> None:
+def test_a_deletion_before_the_script_repeats_requests_to_the_agent(
+    tmp_path: Path, agent: FakeAgent, first: FakeAnswer
+) -> None:
     answer_first_request(agent, first)
     outcome = hook("execjob_preterm", tmp_path)
     assert (outcome.accepted, job_log(outcome)) == (True, [])
@@ -338,7 +347,7 @@ def test_a_deletion_waits_for_a_restarting_or_busy_agent(tmp_path: Path, agent: 
 
 
 @pytest.mark.parametrize("kind", ["execjob_preterm", "execjob_abort", "execjob_end"])
-def test_a_late_end_of_a_former_run_changes_nothing(tmp_path: Path, agent: FakeAgent, kind: str) -> None:
+def test_a_late_end_event_of_a_former_run_is_accepted(tmp_path: Path, agent: FakeAgent, kind: str) -> None:
     agent.refuses.update(cancel="gone", remove="gone")
     assert hook(kind, tmp_path).accepted
 
@@ -372,7 +381,7 @@ def test_the_startup_event_sends_no_report(tmp_path: Path, agent: FakeAgent) -> 
     assert agent.asked() == []
 
 
-def test_an_unexpected_error_holds_the_job_and_logs_it(tmp_path: Path, agent: FakeAgent) -> None:
+def test_an_unexpected_error_is_logged_and_holds_the_job(tmp_path: Path, agent: FakeAgent) -> None:
     agent.facts = None  # type: ignore[assignment]
     outcome = hook("execjob_launch", tmp_path)
     assert (outcome.accepted, outcome.rerun, outcome.changed["Hold_Types"]) == (False, True, "s")

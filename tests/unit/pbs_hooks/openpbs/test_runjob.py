@@ -1,4 +1,7 @@
-"""Tests of the server hook at the start and at the end of a job."""
+"""Tests of the server hook at the start and at the end of a job.
+
+PBS does not start a job that has a hold. A job's owner can remove a user hold (``u``), but not a system hold (``s``).
+"""
 
 import json
 import time
@@ -29,7 +32,7 @@ def member(key: str, *addresses: str) -> dict[str, object]:
 
 
 def test_the_cluster_is_requested_for_the_next_run_number(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
-    """PBS passes the number of the last run to the server hook, and the number of the present run to the MoM hook.
+    """PBS passes the number of the last run to the server hook, and the number of the current run to the MoM hook.
 
     A recording shows both numbers (tests/pbs_recordings/qrerun).
     """
@@ -65,7 +68,7 @@ def test_the_deadline_is_earlier_than_the_default_patience_of_hosts(server_hook:
     assert body["spec"]["deadline_s"] < MOM_SETTINGS["patience"].default
 
 
-def test_every_try_of_an_attempt_has_the_same_request_id(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+def test_repeated_requests_of_an_attempt_have_the_same_request_id(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
     sbf.say(PUT, problem(503, "database-unavailable", "the database does not answer"), MADE)
     server_hook.start("image=debian12", run_version=1)
     found = server_hook.start("image=debian12", run_version=1)
@@ -105,7 +108,7 @@ def test_settings_map_names_of_hosts(server_hook: ServerHook, sbf: ScriptedSbf) 
     assert sbf.asked[0][1]["spec"]["hosts"] == ["brno-h1", "n2"]
 
 
-def test_the_file_of_the_submission_is_used(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+def test_the_request_file_is_not_read_again_at_the_start(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
     sbf.say(PUT, MADE)
     kept = json.dumps({"hosts": [{"guests": [{"image": "a", "name": "head"}]}, {"guests": []}]})
     assert server_hook.start("spec=/gone.yaml", vcluster_spec=kept).accepted
@@ -262,7 +265,7 @@ def test_a_network_that_ended_requeues_the_job(server_hook: ServerHook, sbf: Scr
     assert "Execution_Time" in found.changed
 
 
-def test_an_unshared_network_holds_the_job_for_its_user(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+def test_an_unshared_network_causes_a_user_hold(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
     sbf.say(NETWORK, (200, [member("11.pbssrv", "10.0.0.1/24")]))
     sbf.say(PUT, problem(403, "forbidden", "alice may not join"))
     found = server_hook.start("image=debian12:net=mine")
@@ -280,7 +283,7 @@ def test_an_unshared_network_holds_the_job_for_its_user(server_hook: ServerHook,
     ],
     ids=["another spec", "a later attempt", "released", "failing"],
 )
-def test_a_used_run_number_lets_the_job_start_and_fail(
+def test_a_job_with_a_used_run_number_starts_and_fails(
     server_hook: ServerHook, sbf: ScriptedSbf, answer: tuple[int, object]
 ) -> None:
     """After a rejection, PBS would not increase the run number, so the hook would reject every later start too."""
@@ -290,7 +293,7 @@ def test_a_used_run_number_lets_the_job_start_and_fail(
     assert "attempt 1 is over" in logged(found)
 
 
-def test_the_cluster_of_a_used_number_is_ended(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+def test_the_cluster_of_a_used_run_number_is_ended(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
     sbf.say(
         PUT,
         problem(409, "other-spec", "cluster 12.pbssrv exists and is active, and differs from this request in hosts"),
@@ -299,7 +302,7 @@ def test_the_cluster_of_a_used_number_is_ended(server_hook: ServerHook, sbf: Scr
     assert sbf.asked[1] == ("DELETE /v1/clusters/12.pbssrv?attempt=1&owner=alice", None)
 
 
-def test_an_unfitting_request_holds_the_job_for_its_user(server_hook: ServerHook) -> None:
+def test_a_request_that_does_not_fit_causes_a_user_hold(server_hook: ServerHook) -> None:
     found = server_hook.start("image=debian12:subnet=10.0.0.0/31:guests=2", select="2:ncpus=2")
     assert found.message == "vcluster: subnet: expected 4 free addresses for guests, got 10.0.0.0/31 with 2"
     assert found.changed == {"Hold_Types": "u"}
@@ -317,7 +320,7 @@ def test_an_unfitting_request_holds_the_job_for_its_user(server_hook: ServerHook
         ("spec=/x", {}, "vcluster: spec: /x was not read at submission; submit the job again"),
     ],
 )
-def test_an_unchecked_request_holds_the_job_for_its_user(
+def test_a_request_invalid_at_the_start_causes_a_user_hold(
     server_hook: ServerHook, sbf: ScriptedSbf, line: str, shape: dict[str, Any], message: str
 ) -> None:
     found = server_hook.start(line, **shape)
@@ -339,7 +342,7 @@ def test_an_unexpected_error_holds_the_job(server_hook: ServerHook, sbf: Scripte
     assert "KeyError" in logged(found)
 
 
-def test_invalid_settings_hold_no_job(server_hook: ServerHook) -> None:
+def test_invalid_settings_delay_a_job_without_a_hold(server_hook: ServerHook) -> None:
     server_hook.settings["colour"] = "red"
     assert list(server_hook.start("image=debian12").changed) == ["Execution_Time"]
 
@@ -359,7 +362,7 @@ def test_the_end_of_a_run_without_cluster_is_silent(
     assert (found.accepted, found.log) == (True, ())
 
 
-def test_the_reason_of_an_answer_that_is_too_long_is_reported(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+def test_a_too_long_answer_is_reported_as_unusable(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
     sbf.say(PUT, (200, "x" * (4 << 20)))
     found = server_hook.start("image=debian12")
     assert found.message == (
@@ -367,7 +370,7 @@ def test_the_reason_of_an_answer_that_is_too_long_is_reported(server_hook: Serve
     )
 
 
-def test_without_sbf_reconciliation_ends_the_cluster(server_hook: ServerHook) -> None:
+def test_reconciliation_ends_the_cluster_if_sbf_does_not_answer(server_hook: ServerHook) -> None:
     server_hook.sbf = "http://127.0.0.1:1"
     found = server_hook.end()
     assert found.accepted

@@ -28,7 +28,7 @@ def home() -> Iterator[Path]:
     shutil.rmtree(made)
 
 
-def test_a_job_is_placed_and_cannot_be_checkpointed(server_hook: ServerHook) -> None:
+def test_a_job_gets_exclusive_hosts_and_no_checkpoints(server_hook: ServerHook) -> None:
     found = server_hook.submit("image=debian12")
     assert found.accepted, found
     assert found.changed == {"Resource_List.place": "scatter:excl", "Checkpoint": "n"}
@@ -88,7 +88,7 @@ def test_an_invalid_user_name_is_rejected(server_hook: ServerHook) -> None:
     assert found.message == r"vcluster: expected a user name that SBF accepts, got 'CAMPUS\\alice'"
 
 
-def test_a_name_in_use_is_rejected_with_its_job(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+def test_the_rejection_of_a_used_name_contains_the_job_id(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
     sbf.say("GET /v1/clusters?network=x", (200, [{"key": "12.server", "spec": {"owner": "bob"}}]))
     found = server_hook.submit("image=a:name=x")
     assert found.message == "vcluster: 'x' is already running as job 12.server"
@@ -123,7 +123,7 @@ def test_a_shared_network_can_be_joined(server_hook: ServerHook, sbf: ScriptedSb
     assert found.message == "vcluster: network 'mine' is not shared with alice"
 
 
-def test_without_sbf_a_job_is_accepted_on_its_syntax(server_hook: ServerHook) -> None:
+def test_without_sbf_only_the_syntax_of_a_request_is_checked(server_hook: ServerHook) -> None:
     server_hook.sbf = "http://127.0.0.1:1"
     found = server_hook.submit("image=a:name=mine")
     assert found.accepted
@@ -180,7 +180,7 @@ def test_the_image_folder_may_be_unreadable_or_unset(
 
 
 @as_root
-def test_a_file_is_read_as_its_user_and_stored(server_hook: ServerHook, home: Path) -> None:
+def test_a_request_file_is_read_as_the_user_and_stored(server_hook: ServerHook, home: Path) -> None:
     path = home / "c.yaml"
     path.write_text("subnet: 10.1.0.0/24\nhosts:\n  - guests: [{image: a, mem: 1gb}]\n")
     path.chmod(0o600)
@@ -263,7 +263,7 @@ def test_a_file_is_not_read_for_another_caller(server_hook: ServerHook, home: Pa
 
 
 @as_root
-def test_no_file_is_read_for_a_job_from_elsewhere(server_hook: ServerHook, home: Path) -> None:
+def test_no_file_is_read_for_a_job_from_another_host(server_hook: ServerHook, home: Path) -> None:
     (home / "c.yaml").write_text("password")
     attributes = {"Job_Owner": "nobody@elsewhere"}
     found = server_hook.submit(f"spec={home}/c.yaml", user="alice", attributes=attributes)
@@ -299,13 +299,13 @@ def test_a_changed_request_is_checked_as_at_submission(server_hook: ServerHook) 
     assert found.message == "vcluster: guest needs 16gb, the chunk has 8gb"
 
 
-def test_a_changed_shape_is_checked(server_hook: ServerHook) -> None:
+def test_changed_resources_of_a_job_are_checked(server_hook: ServerHook) -> None:
     found = server_hook.alter("image=a", place="pack")
     assert found.message == "vcluster: a cluster needs one exclusive host per chunk: use -l place=scatter:excl"
     assert server_hook.alter("image=a", walltime="0:30:00").accepted
 
 
-def test_a_job_that_gets_a_request_gets_its_place(server_hook: ServerHook) -> None:
+def test_an_added_request_sets_the_place_of_the_job(server_hook: ServerHook) -> None:
     found = server_hook.alter("", former={"place": ""}, vcluster="image=a")
     assert found.changed["Resource_List.place"] == "scatter:excl"
 
@@ -317,7 +317,7 @@ def test_a_removed_file_leaves_no_content(server_hook: ServerHook) -> None:
     assert server_hook.alter("spec=/x", former={"vcluster_spec": kept}, vcluster="").accepted
 
 
-def test_a_queued_job_keeps_its_own_name(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+def test_a_queued_job_may_use_its_own_networks_name(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
     sbf.say(NETWORK, (200, [{"key": "12.pbssrv", "spec": {"owner": "alice"}}]))
     assert server_hook.alter("image=a:name=mine", walltime="0:30:00").accepted
 
@@ -338,6 +338,6 @@ def test_a_job_without_a_cluster_passes_untouched(server_hook: ServerHook, sbf: 
     assert sbf.asked == []
 
 
-def test_other_jobs_run_without_our_resources(server_hook: ServerHook) -> None:
+def test_jobs_without_a_request_need_no_resources_of_virtcloud(server_hook: ServerHook) -> None:
     found = server_hook.run("queuejob", HookJob("", {}, dict(SHAPE)), requestor="alice", custom_resources={})
     assert (found.accepted, found.changed) == (True, {}), found

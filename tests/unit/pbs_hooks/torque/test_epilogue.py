@@ -41,7 +41,7 @@ def test_the_epilogue_has_a_time_limit(bench: TorqueHost) -> None:
 
 
 def test_a_sister_blocks_its_mom_only_briefly(bench: TorqueHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sister host's MoM runs the scripts in its only process, and does nothing else until the scripts end."""
+    """A sister host's MoM runs the scripts in its only process. Therefore the MoM is blocked until the scripts end."""
     monkeypatch.setattr(prologue_epilogue, "SISTER_WAIT_S", 1.0)
     bench.settings(patience=260)
     bench.answer_as_agent = lambda _: {"ok": True, "gone": False, "missing": ["guest g1 is still there"]}
@@ -71,7 +71,7 @@ def test_without_agent_and_sbf_the_lease_is_mentioned(bench: TorqueHost) -> None
 
 
 @pytest.mark.usefixtures("_no_absence")
-def test_a_sister_without_an_agent_reports_it(bench: TorqueHost) -> None:
+def test_a_sister_reports_that_its_agent_is_absent(bench: TorqueHost) -> None:
     bench.settings(socket=MISSING_SOCKET)
     ran = bench.run("epilogue.parallel")
     assert (ran.code, bench.sbf_calls) == (2, [])
@@ -89,7 +89,7 @@ def test_the_epilogue_waits_for_an_absent_agent(bench: TorqueHost, script: str, 
 
 
 @pytest.mark.usefixtures("_no_absence")
-def test_an_agent_that_stays_busy_is_replaced_by_sbf(bench: TorqueHost) -> None:
+def test_the_epilogue_calls_sbf_if_the_agent_stays_busy(bench: TorqueHost) -> None:
     bench.answer_as_agent = lambda _: BUSY
     assert bench.run("epilogue") == ScriptResult(0, "")
     assert bench.sbf_calls == [SbfCall("DELETE", f"/v1/clusters/7.torque?owner={USER}", None)]
@@ -158,14 +158,14 @@ def test_a_job_deleted_during_a_refusal_is_not_requeued(bench: TorqueHost) -> No
     assert bench.run("prologue") == DELETED
 
 
-def test_a_failing_agent_reports_no_job_as_deleted(bench: TorqueHost) -> None:
+def test_an_error_of_the_agent_is_not_a_deletion(bench: TorqueHost) -> None:
     refused = problem(409, "no-vlan-free", "no VLAN is free at brno")
     bench.answer_as_sbf = lambda call: UNKNOWN if call.method == "GET" else refused
     set_list_answer(bench, {"ok": False, "error": "fault", "detail": "the agent stops"})
     assert bench.run("prologue").code == 2
 
 
-def test_an_ended_former_run_deletes_no_job(bench: TorqueHost) -> None:
+def test_the_end_of_a_former_run_deletes_no_job(bench: TorqueHost) -> None:
     answers = [problem(409, "attempt-waits", "attempt 1 is still there"), (201, {})]
     bench.answer_as_sbf = lambda call: UNKNOWN if call.method == "GET" else answers.pop(0)
     default, over = bench.answer_as_agent, {"ok": True, "state": "ended", "missing": [], "reason": None}
@@ -173,6 +173,6 @@ def test_an_ended_former_run_deletes_no_job(bench: TorqueHost) -> None:
     assert bench.run("prologue") == ScriptResult(0, "")
 
 
-def test_an_earlier_epilogue_ends_the_wait(bench: TorqueHost) -> None:
+def test_the_wait_ends_if_an_epilogue_removed_the_attempt(bench: TorqueHost) -> None:
     script_job_states(bench, {"ok": False, "error": "not-found", "detail": "was never announced"})
     assert bench.run("prologue") == DELETED

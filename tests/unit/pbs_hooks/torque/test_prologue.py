@@ -1,4 +1,7 @@
-"""Tests of the scripts that Torque runs before a job, and of their messages if the job does not start."""
+"""Tests of the scripts that Torque runs before a job, and of their messages if the job does not start.
+
+A sister is a host of a job other than the job's first host.
+"""
 
 import getpass
 
@@ -38,13 +41,13 @@ def test_a_job_without_a_request_runs_without_calls(bench: TorqueHost) -> None:
     assert (bench.agent_requests, bench.sbf_calls) == ([], [])
 
 
-def test_a_job_with_a_network_of_its_scheduler_is_ignored(bench: TorqueHost) -> None:
+def test_a_job_whose_network_the_scheduler_created_is_ignored(bench: TorqueHost) -> None:
     assert bench.run("prologue", MAGRATHEA_VLANID="lab1") == ScriptResult(0, "")
     assert (bench.agent_requests, bench.sbf_calls) == ([], [])
 
 
 def test_a_sister_announces_nothing_to_its_agent(bench: TorqueHost) -> None:
-    """If a job's script never starts, Torque runs no epilogue.parallel, so nothing would remove the announcement."""
+    """If a job's script never starts, Torque does not run epilogue.parallel, which would remove the announcement."""
     assert bench.run("prologue.parallel") == ScriptResult(0, "")
     assert (bench.agent_requests, bench.sbf_calls) == ([{"do": "list"}], [])
 
@@ -63,7 +66,7 @@ def test_a_sister_reports_an_incomplete_removal(bench: TorqueHost) -> None:
     assert bench.run("prologue.parallel") == ScriptResult(2, text)
 
 
-def test_a_sister_without_agent_requeues_the_job_early(bench: TorqueHost) -> None:
+def test_a_sister_requeues_the_job_if_its_agent_is_absent(bench: TorqueHost) -> None:
     bench.settings(socket="/nonexistent/agent.sock", patience=1)
     ran = bench.run("prologue.parallel")
     assert ran.code == 2
@@ -81,7 +84,7 @@ def test_the_first_host_requests_the_cluster_and_waits(bench: TorqueHost) -> Non
 
 
 @pytest.mark.parametrize(("setting", "sent"), [(True, {"authorized_keys": ["ssh-ed25519 AAAA"]}), (False, {})])
-def test_the_keys_of_the_users_home_may_log_in(
+def test_the_request_contains_the_keys_of_the_users_home(
     bench: TorqueHost, monkeypatch: pytest.MonkeyPatch, setting: bool, sent: dict[str, object]
 ) -> None:
     monkeypatch.setattr(prologue_epilogue, "read_user_keys", lambda user: ["ssh-ed25519 AAAA"] if user == USER else [])
@@ -92,7 +95,7 @@ def test_the_keys_of_the_users_home_may_log_in(
 
 @pytest.mark.parametrize("resources", [RESOURCES, "nodes=2,net=private,walltime=1:0:0"])
 @pytest.mark.parametrize(("patience", "deadline"), [(260, 245), (10, 7.5)])
-def test_sbf_fails_a_late_cluster_before_the_script_gives_up(
+def test_the_clusters_deadline_is_earlier_than_the_scripts_time_limit(
     bench: TorqueHost, resources: str, patience: int, deadline: int
 ) -> None:
     bench.settings(patience=patience)
@@ -100,14 +103,14 @@ def test_sbf_fails_a_late_cluster_before_the_script_gives_up(
     assert bench.sbf_calls[-1].document["spec"]["deadline_s"] == deadline
 
 
-def test_every_try_has_the_same_deadline(bench: TorqueHost) -> None:
+def test_a_repeated_request_has_the_same_deadline(bench: TorqueHost) -> None:
     answers = [problem(503, "database-unavailable", "the database does not answer"), (201, {})]
     bench.answer_as_sbf = lambda call: UNKNOWN if call.method == "GET" else answers.pop(0)
     bench.run("prologue")
     assert [call.document["spec"]["deadline_s"] for call in bench.sbf_calls if call.method == "PUT"] == [225, 225]
 
 
-def test_a_rerun_is_a_later_attempt(bench: TorqueHost) -> None:
+def test_a_rerun_has_the_next_attempt_number(bench: TorqueHost) -> None:
     bench.answer_as_sbf = lambda call: (200, {"attempt": 3, "state": "released"}) if call.method == "GET" else (201, {})
     bench.run("prologue")
     assert bench.sbf_calls[-1].document["attempt"] == 4
@@ -360,13 +363,13 @@ def test_the_first_host_finds_the_request_in_the_jobs_script(long_job: TorqueHos
     assert [one.method for one in long_job.sbf_calls] == ["GET", "PUT"]
 
 
-def test_the_epilogue_of_a_long_job_ends_its_cluster(long_job: TorqueHost) -> None:
+def test_the_epilogue_finds_the_request_in_the_jobs_script(long_job: TorqueHost) -> None:
     assert long_job.run("epilogue", LONG) == ScriptResult(0, "")
     assert [one["do"] for one in long_job.agent_requests] == ["remove"]
 
 
 @pytest.mark.parametrize("script", ["#!/bin/sh\n#PBS -l other=fast\n", None])
-def test_a_long_job_without_a_request_passes(bench: TorqueHost, script: str | None) -> None:
+def test_a_job_with_a_truncated_list_and_no_request_runs(bench: TorqueHost, script: str | None) -> None:
     if script:
         (bench.folder / "7.SC").write_text(script)
     heard: list[SbfCall] = []

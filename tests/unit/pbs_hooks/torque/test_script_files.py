@@ -31,7 +31,7 @@ def run(path: Path, *arguments: str, stdin: bytes = b"") -> "subprocess.Complete
     return subprocess.run(command, input=stdin, capture_output=True, check=False, env={}, cwd="/")  # noqa: S603 - our own
 
 
-def test_all_five_scripts_have_torques_modes(written: Path) -> None:
+def test_all_five_scripts_have_the_file_modes_for_torque(written: Path) -> None:
     assert {file.name: f"{file.stat().st_mode & 0o777:o}" for file in written.iterdir()} == {
         "prologue": "500",
         "prologue.parallel": "500",
@@ -70,7 +70,7 @@ def test_the_same_sources_give_the_same_program(text: str) -> None:
     assert build_program(SETTINGS) == text
 
 
-def test_a_script_without_packages_lets_other_jobs_pass(written: Path) -> None:
+def test_a_script_without_packages_accepts_a_job_without_a_request(written: Path) -> None:
     done = run(written / "prologue", "1.torque", "alice", "users", "job", "nodes=1,walltime=01:00:00", "batch", "")
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
@@ -104,7 +104,7 @@ def test_the_filter_is_idempotent_without_packages(tmp_path: Path, text: str) ->
     assert run(path, "-l", "vcluster=image=a", stdin=once.stdout).stdout == once.stdout
 
 
-def test_a_filter_needs_one_of_its_file_names(tmp_path: Path, text: str) -> None:
+def test_only_three_file_names_of_a_submit_filter_are_accepted(tmp_path: Path, text: str) -> None:
     with pytest.raises(
         BadInput, match="expected a submit filter's file name: one of submit_filter, qsub_filter, torque_submitfilter"
     ):

@@ -79,7 +79,7 @@ def test_an_invalid_request_is_refused(arguments: tuple[str, ...], message: str)
 
 
 @pytest.mark.parametrize("space", [" ", "\t", "\n", "\r"])
-def test_a_request_with_a_space_would_be_cut(space: str) -> None:
+def test_a_request_with_a_space_is_refused(space: str) -> None:
     assert "expected a request without spaces" in refusal("-l", f"vcluster=image=a:mem=1gb{space}:guests=2")
 
 
@@ -120,6 +120,6 @@ def test_qsub_gets_the_message_and_exit_code() -> None:
     assert done.stderr == b"vcluster: guests: expected a number from 1 to 64, got '0' (character 9)\n"
 
 
-def test_a_script_keeps_its_bytes(tmp_path: Path) -> None:
+def test_the_filter_preserves_the_bytes_of_a_script(tmp_path: Path) -> None:
     script = b"#!/bin/sh\necho '\xff\xfe \xc5\x99'\r\n\x00"
     assert qsub(script).stdout == script

@@ -26,7 +26,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def draw(topology: Topology, *lit: str, only: frozenset[Name] | None = None) -> Scene:
-    """Draw a topology's sites. ``lit`` are the highlighted ports, ``only`` the drawn elements (None: all)."""
+    """Draw a topology's sites. Highlight the ports ``lit``. If ``only`` is not None, draw only these elements."""
     ports = frozenset(PortRef(port) for port in lit)
     return draw_sites(MapContents(topology, topology.sites, {}, ports, lambda kind, name: f"/{kind}/{name}", only))
 
@@ -97,7 +97,7 @@ def test_the_trouble_of_a_pool_marks_its_site() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 5, 30, 100, 101])
-def test_tiles_of_many_sites_are_apart(count: int) -> None:
+def test_tiles_of_many_sites_do_not_overlap(count: int) -> None:
     tiles = [Tile(f"site-{n}", Level.OK, n, n, 40, ("core",), f"/sites/site-{n}") for n in range(count)]
     scene = draw_tiles(tiles, ["core", "lambda"])
     assert [box.path for box in scene.boxes] == [tile.path for tile in tiles]
@@ -114,7 +114,7 @@ def test_each_tile_shows_the_use_of_its_pool() -> None:
     assert used.width == whole.width / 4
 
 
-def test_a_long_name_leaves_room_for_the_state_of_its_tile() -> None:
+def test_a_long_name_leaves_room_for_the_tiles_state() -> None:
     tiles = [Tile("university-of-somewhere", Level.OK, 1, 1, 40, (), f"/sites/{n}") for n in range(100)]
     (box, *_) = draw_tiles(tiles, []).boxes
     assert len(box.label) * 8 < box.width - box.indent - 19
@@ -172,7 +172,7 @@ def entry(number: int, what: str, seconds: float, cluster_id: str = "x") -> Audi
     return AuditEntry(id=number, at=START + timedelta(seconds=seconds), who="alice", what=what, cluster_id=cluster_id)
 
 
-def test_the_life_of_a_cluster_is_its_states() -> None:
+def test_the_timeline_of_a_cluster_shows_its_states() -> None:
     events = [entry(1, "cluster_created", 0), entry(2, "cluster_active", 20), entry(3, "lease_extended", 30)]
     events += [entry(4, "cluster_degraded", 40), entry(5, "cluster_active", 9, "earlier cluster")]
     drawn = draw_timeline(view(ClusterState.DEGRADED), events, START + timedelta(seconds=100))

@@ -29,13 +29,13 @@ def points(line: str) -> list[tuple[float, float]]:
     return [(float(x), float(y)) for x, y in found]
 
 
-def test_the_last_rate_is_the_present_one() -> None:
+def test_the_last_rate_is_the_present_rate() -> None:
     (chart,) = draw_traffic([host("h1", rate(0.5, 10, 20), rate(0, 100, 50))], NOW).charts
     assert (chart.received, chart.sent, chart.frames) == (100, 50, 1.5)
     assert (chart.received_peak, chart.sent_peak) == (100, 50)
 
 
-def test_an_old_rate_is_not_the_present_one() -> None:
+def test_an_old_rate_is_not_the_present_rate() -> None:
     (chart,) = draw_traffic([host("h1", rate(3, 10, 20))], NOW).charts
     assert (chart.received, chart.received_peak) == (None, 10)
 

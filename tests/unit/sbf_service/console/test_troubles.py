@@ -79,7 +79,7 @@ def test_the_agent_still_writes_each_message(known: AgentMessage) -> None:
     assert [part for part in known.parts if part not in joined] == []
 
 
-def test_the_text_of_an_older_agent_about_a_foreign_table_is_recognized() -> None:
+def test_an_older_agents_text_about_a_foreign_table_is_recognized() -> None:
     older = "this host has a table bridge virtcloud of nftables that virtcloud did not create; left unchanged"
     assert find_remedy(older, "brno-h1", is_device=False).startswith("Rename the table, or delete it: nft delete table")
 

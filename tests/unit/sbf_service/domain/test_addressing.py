@@ -65,7 +65,7 @@ def test_two_networks_have_different_ipv6_subnets() -> None:
 
 
 @pytest.mark.parametrize(("count", "subnet"), [(238, "10.0.0.0/24"), (239, "10.0.0.0/23"), (4096, "10.0.0.0/19")])
-def test_a_made_subnet_has_sixteen_spare_addresses(count: int, subnet: str) -> None:
+def test_an_assigned_subnet_has_sixteen_spare_addresses(count: int, subnet: str) -> None:
     assert make_subnets(DEMO, count)[0] == subnet
 
 
@@ -158,16 +158,16 @@ def test_a_member_gets_the_addresses_after_the_highest() -> None:
     assert joined(2, "10.1.0.1/29", "10.1.0.3/29", root=root) == [("10.1.0.4/29",), ("10.1.0.5/29",)]
 
 
-def test_a_member_gets_lower_addresses_after_the_higher_are_used() -> None:
+def test_a_member_gets_lower_addresses_if_no_higher_are_free() -> None:
     root = spec(0, hosts=["h1"], subnets=["10.1.0.0/29"])
     assert joined(2, "10.1.0.1/29", "10.1.0.5/29", root=root) == [("10.1.0.6/29",), ("10.1.0.2/29",)]
 
 
-def test_a_network_without_subnets_has_those_of_its_guests() -> None:
+def test_a_network_without_subnets_uses_its_guests_subnets() -> None:
     assert joined(1, "192.0.2.7/24", "fd00::1/64") == [("192.0.2.8/24", "fd00::2/64")]
 
 
-def test_a_network_without_guests_has_made_subnets() -> None:
+def test_a_network_without_guests_gets_assigned_subnets() -> None:
     assert joined(1) == planned(spec(1))
 
 
@@ -191,7 +191,7 @@ def test_a_network_without_free_addresses_refuses_a_member() -> None:
         joined(2, "10.1.0.1/30", root=root)
 
 
-def test_a_full_network_names_its_guests_devices_and_gateways() -> None:
+def test_the_error_about_a_full_network_counts_all_used_addresses() -> None:
     root = spec(1, "10.1.0.1/29", subnets=["10.1.0.0/29"])
     network = NetworkAddresses(
         DEMO, root, root.guests, devices=("10.1.0.2", "10.1.0.3"), gateways=("10.1.0.4", "10.1.0.5", "10.1.0.6")

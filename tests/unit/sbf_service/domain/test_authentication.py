@@ -44,7 +44,7 @@ def test_root_and_the_service_user_are_operators(uid: int, name: str) -> None:
     assert identify_local_user(uid, name, 120, LocalUsers.TOKEN) == Principal(name, Role.OPERATOR)
 
 
-def test_a_local_user_gets_the_user_name_of_the_kernel() -> None:
+def test_a_local_user_has_the_name_of_the_operating_system() -> None:
     assert identify_local_user(1000, "alice", 120, LocalUsers.USER) == Principal("alice", Role.USER)
 
 

@@ -115,7 +115,7 @@ def test_a_cable_in_another_port_is_reported_with_that_port() -> None:
     assert found[H1].found == ("brno-sw1:Gi1/0/1 sees brno-h1:eth1",)
 
 
-def test_a_port_outside_the_topology_is_another_port() -> None:
+def test_a_cable_in_a_port_outside_the_topology_is_reported() -> None:
     found = views((RIGHT1, RIGHT2, neighbour("Gi1/0/24", "brno-sw2", "TenGigabitEthernet 0/47")), ())
     assert states(found) == {TRUNK: "other-port"}
     assert found[TRUNK].found == ("brno-sw1:Gi1/0/24 sees brno-sw2, port TenGigabitEthernet 0/47",)

@@ -34,7 +34,7 @@ def test_a_switch_with_an_old_reading_is_due() -> None:
     assert choose(switch("a", confirmed=2, checked=299), switch("b", confirmed=2, checked=300)) == ["b"]
 
 
-def test_a_switch_with_a_reading_far_in_the_future_is_due() -> None:
+def test_a_switch_read_far_in_the_future_is_due() -> None:
     """The database's clock stepped backwards after the reading."""
     assert choose(switch("a", confirmed=2, checked=-300), switch("b", confirmed=2, checked=-301)) == ["b"]
 

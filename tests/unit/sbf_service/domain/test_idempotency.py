@@ -104,12 +104,12 @@ def test_repeating_an_attempt_changes_nothing_even_after_its_end(state: ClusterS
 
 
 @pytest.mark.parametrize(("first", "second"), [(KEY, OTHER_KEY), (KEY, None), (None, KEY)])
-def test_an_attempts_keys_are_those_of_its_first_request(first: str | None, second: str | None) -> None:
+def test_a_repeated_attempt_may_have_other_ssh_keys(first: str | None, second: str | None) -> None:
     repeated = ClusterRequest(spec=with_key(second), attempt=3)
     assert resolve_request("k", repeated, former(ClusterState.ACTIVE, wanted=with_key(first))) == NoChange()
 
 
-def test_other_keys_of_a_users_request_are_a_conflict() -> None:
+def test_without_attempt_other_ssh_keys_are_a_conflict() -> None:
     with pytest.raises(Conflict, match="differs from this request in authorized_keys"):
         resolve_request("k", request(), former(ClusterState.ACTIVE, wanted=with_key(KEY)))
 

@@ -133,7 +133,7 @@ def test_draining_continues_while_an_element_may_carry_the_cluster() -> None:
     assert next_transition(cluster(ClusterState.DRAINING, *parts, leaving_since=NOW)) is None
 
 
-def test_an_element_without_the_cluster_must_confirm_its_removal_too() -> None:
+def test_an_element_without_the_cluster_must_also_confirm_the_removal() -> None:
     """A device that did not answer may nevertheless have executed the commands that add the cluster."""
     one = cluster(ClusterState.FAILING, part("brno-sw1", added=5, removed=6, confirmed=0), leaving_since=NOW)
     assert next_transition(one) is None
@@ -240,7 +240,7 @@ def test_active_clusters_are_confirmed_everywhere(one: ClusterStatus) -> None:
 
 
 @given(CLUSTERS)
-def test_no_leaving_cluster_returns(one: ClusterStatus) -> None:
+def test_a_leaving_cluster_can_only_end(one: ClusterStatus) -> None:
     found = next_transition(one)
     if one.state in LEAVING_STATES and found is not None:
         assert found.to in ENDED_STATES

@@ -68,7 +68,7 @@ def test_a_conflict_names_the_access_port_and_its_cluster() -> None:
     )
 
 
-def test_a_conflict_does_not_name_an_invisible_cluster() -> None:
+def test_a_conflict_does_not_name_clusters_hidden_from_the_caller() -> None:
     with pytest.raises(Conflict) as caught:
         check_ports_free(
             with_access("brno-h2"), user("second", "brno-h2"), [user("first", "brno-h2")], lambda owner: owner == "bob"
@@ -94,7 +94,7 @@ def without_transport(topology: Topology, name: str) -> Topology:
 
 
 def test_an_ending_cluster_without_a_path_keeps_its_access_ports() -> None:
-    """A site was detached before a host has removed the cluster. The access port of this host is still in use."""
+    """Site ``praha`` was detached before host ``brno-h2`` removed the cluster. The host still uses its access port."""
     topology, ending = without_transport(with_access("brno-h2"), "praha"), user("ending", "brno-h2", "praha-h1")
     second = user("second", "brno-h2")
     for clusters in ([ending, second], [second, ending]):
@@ -224,7 +224,7 @@ def cluster(key: str, hosts: list[str], transport: str | None, joined: LiveClust
 
 @given(st.data())
 @settings(deadline=None, max_examples=50)
-def test_members_join_and_leave_without_moving_others(data: st.DataObject) -> None:
+def test_members_join_and_leave_without_changing_other_members_paths(data: st.DataObject) -> None:
     """A network and its members together use the same ports as a single cluster that has all their hosts.
 
     If the switches of each site are connected, no member is refused.
@@ -300,7 +300,10 @@ def test_a_member_on_its_networks_host_has_that_hosts_port() -> None:
 
 
 def test_a_network_is_not_moved_to_reach_a_transport() -> None:
-    """The host has uplinks to two unconnected switches. The network uses one; transport ``far`` is at the other."""
+    """The host has uplinks to two unconnected switches.
+
+    The network uses the first switch. Transport ``far`` is attached to the second switch.
+    """
     switches = [{"name": f"s{n}", "platform": "fake", "ports": ["h", "up"]} for n in (1, 2)]
     site_a = {
         "name": "a",
@@ -330,6 +333,6 @@ def test_the_error_names_a_site_without_the_networks_transport() -> None:
         check_sites_attached(network, three_sites().sites[:1])
 
 
-def test_a_members_network_is_the_one_it_joined() -> None:
+def test_a_member_belongs_to_the_network_that_it_joined() -> None:
     own = cluster("own", ["brno-h1"], None)
     assert cluster("m", ["brno-h2"], None, own).network == ClusterNetwork("own", ClusterKey("own"), own.spec)

@@ -24,17 +24,17 @@ def test_a_long_gap_is_an_outage() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "is_repeated"), [(299, True), (300, False)])
-def test_an_outage_soon_after_another_is_a_repetition(seconds: float, is_repeated: bool) -> None:
+def test_an_outage_soon_after_another_outage_is_a_repetition(seconds: float, is_repeated: bool) -> None:
     assert find_outage(after(-60), after(-60 - seconds), NOW, 30) == Outage(after(-60), NOW, is_repeated)
 
 
-def test_the_end_of_an_outage_in_the_future_does_not_count() -> None:
+def test_an_outage_that_ends_in_the_future_does_not_count() -> None:
     """The database's clock was set forward, which counts as an outage, and back again."""
     assert find_outage(after(-60), after(3600), NOW, 30) == Outage(after(-60), NOW, is_repeated=False)
 
 
 @pytest.mark.parametrize("ends", [-7000, -1, 0, 1, 299])
-def test_a_lease_ends_no_earlier_than_the_grace_after_an_outage(ends: float) -> None:
+def test_a_lease_lasts_for_the_grace_period_after_an_outage(ends: float) -> None:
     assert DOWN.postpone_lease(after(ends)) == after(300)
 
 
@@ -48,7 +48,7 @@ def test_a_repeated_outage_preserves_the_remaining_time() -> None:
     assert again.postpone_lease(after(-3600 + 10 + 240)) == after(240)
 
 
-def test_restarts_in_a_loop_do_not_postpone_a_lease_for_ever() -> None:
+def test_restarts_in_a_loop_do_not_postpone_a_lease_forever() -> None:
     """SBF runs for a minute, is down for a minute, and so on."""
     ends, now, last_sweep, runs = after(-60), NOW, after(-90), 0
     previous_end: datetime | None = None

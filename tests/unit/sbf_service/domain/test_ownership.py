@@ -127,14 +127,14 @@ def test_marking_foreign_vlans_is_idempotent() -> None:
     assert mark_foreign_vlans(once, vlans("151")) == once
 
 
-def test_every_vlan_in_the_table_exists() -> None:
+def test_every_vlan_in_the_vlan_table_counts_as_existing() -> None:
     assert str(find_existing_vlans(mark_foreign_vlans(carried({150: "offices", 151: "vc-151"}), NONE))) == "150-151"
 
 
 @pytest.mark.parametrize(
     ("listed", "expected"), [("150", "150"), ("2-4094", ""), ("1-4094", ""), ("2-4093", "100-199")]
 )
-def test_a_port_with_every_vlan_shows_no_use(listed: str, expected: str) -> None:
+def test_a_list_of_all_vlans_does_not_show_used_vlans(listed: str, expected: str) -> None:
     assert str(find_stated_vlans(vlans(listed), vlans("100-199"))) == expected
 
 

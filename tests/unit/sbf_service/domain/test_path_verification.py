@@ -29,8 +29,8 @@ def judge(
 ) -> dict[tuple[str, str], VerifiedPath]:
     """Return the result of a check for each pair of hosts (source, target).
 
-    Each key of ``lost`` is a pair of hosts between which frames are lost. Its value contains the number of frames that
-    arrive nevertheless, by kind. For other pairs, all frames arrive.
+    Each key of ``lost`` is a pair of hosts between which frames are lost. The value of the key contains, for each kind
+    of frame, the number of frames that arrive. For other pairs, all frames arrive.
     """
     names = tuple(map(Name, hosts))
     arrived = dict.fromkeys(permutations(hosts, 2), ALL) | lost

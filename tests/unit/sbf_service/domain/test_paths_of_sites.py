@@ -105,7 +105,7 @@ def test_the_error_names_an_unknown_site() -> None:
         ports(three_sites(), sites=("wien",))
 
 
-def test_a_member_has_hosts_and_its_network_has_the_sites() -> None:
+def test_a_member_requires_hosts_and_must_not_list_sites() -> None:
     with pytest.raises(ValidationError, match="expected at least one host or guest, got none"):
         wanted(joins="r")
     with pytest.raises(

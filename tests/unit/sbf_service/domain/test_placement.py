@@ -54,7 +54,7 @@ def test_guests_of_other_clusters_reduce_a_hosts_share() -> None:
     assert placed(2, host("brno-h1", 4, used=(2, 2048)), host("brno-h2", 4)) == {"brno-h2": 2}
 
 
-def test_the_scarcer_resource_decides() -> None:
+def test_the_scarcer_resource_decides_the_placement() -> None:
     assert placed(1, host("brno-h1", 64, 2048), host("brno-h2", 4, 8192)) == {"brno-h2": 1}
 
 

@@ -1,3 +1,5 @@
+"""Tests of surveys of a site's switches: the proposed pool of VLAN IDs, and the draft of the topology."""
+
 from typing import Any
 
 import pytest

@@ -60,7 +60,7 @@ def test_samples_at_the_same_time_have_no_rate() -> None:
     assert received(sample(0, 0, 0, 0, 0), sample(0, 10, 0, 0, 0)) == []
 
 
-def test_an_early_sample_is_not_added() -> None:
+def test_a_sample_within_five_seconds_of_another_is_not_added() -> None:
     first = sample(0, 0, 0, 0, 0)
     assert add_sample([first], sample(4.9, 10, 0, 0, 0)) is None
     assert add_sample([first], sample(5, 10, 0, 0, 0)) is not None

@@ -59,7 +59,7 @@ def test_all_certificates_are_signed_by_the_authority() -> None:
     assert [is_signed_by(certificate, authority) for certificate in certificates] == [True, True, True]
 
 
-def test_another_secret_is_another_authority() -> None:
+def test_certificates_of_another_secret_have_another_authority() -> None:
     assert not is_signed_by(device(OTHER), parse(make_authority_certificate(SECRET)))
 
 
@@ -81,7 +81,7 @@ def test_a_devices_certificate_ends_with_the_lease() -> None:
     assert device().not_valid_before_utc < NOW
 
 
-def test_the_subject_is_the_profile_whatever_the_request_says() -> None:
+def test_the_request_does_not_change_the_subject_of_a_certificate() -> None:
     request = x509.CertificateSigningRequestBuilder().subject_name(
         x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "root")])
     )

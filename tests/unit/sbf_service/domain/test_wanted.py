@@ -81,7 +81,7 @@ def test_an_unknown_mtu_of_a_transport_changes_no_segment() -> None:
     assert [segment.mtu for segment in found.segments] == [None]
 
 
-def test_a_host_limits_its_guests_as_the_spec_says() -> None:
+def test_a_host_applies_the_limits_of_guests_in_the_spec() -> None:
     cluster = live("a", 100, "brno-h1")
     (guest,) = cluster.spec.guests
     limited = guest.model_copy(

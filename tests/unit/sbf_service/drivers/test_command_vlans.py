@@ -62,7 +62,7 @@ def test_a_range_concerns_all_its_vlans() -> None:
         ("sonic", *["sudo -n config vlan del 130; sudo -n config vlan add 112"] * 2),
     ],
 )
-def test_a_command_without_a_mode_is_in_no_block_with_a_mode(platform: str, commands: str, blocks: str) -> None:
+def test_global_commands_and_commands_of_a_mode_have_separate_blocks(platform: str, commands: str, blocks: str) -> None:
     split = split_command_blocks(DIALECTS[platform], commands.split("; "))
     assert list(split) == [block.split("; ") for block in blocks.split(" | ")]
 

@@ -231,7 +231,7 @@ def test_every_recipe_is_listed_here() -> None:
     assert listed == {(name, recipe) for name, dialect in EDGE_DIALECTS.items() for recipe in dialect.recipes}
 
 
-def test_an_existing_service_gets_only_the_port_pieces() -> None:
+def test_an_existing_service_gets_only_the_lines_of_the_port() -> None:
     vfi = CircuitPiece(kind="vfi", domain="77", service=77)
     attachment = CircuitPiece(kind=ATTACHMENT, domain="77", service=77, port="GigabitEthernet0/0/1", vlan=120)
     change = EdgeDifference(add=(circuit("cisco_iosxe", "shared", 77),))

@@ -262,7 +262,7 @@ def test_sbfs_pieces_are_distinguished_from_others(platform: str) -> None:
     assert {summarize(piece) for piece in reading.pieces} == EXPECTED[platform]
 
 
-def test_a_port_is_ready_as_a_trunk_with_a_list() -> None:
+def test_only_a_trunk_with_a_vlan_list_is_ready() -> None:
     ports = EDGE_DIALECTS["arista_eos"].see(ANSWERS["arista_eos"], POOL).ports
     ready = {name for name, is_ready in ports.items() if is_ready}
     assert ready == {"Ethernet2"}

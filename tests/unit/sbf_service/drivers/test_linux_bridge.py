@@ -1,6 +1,7 @@
 """Tests of the Linux bridge driver.
 
-A restored port has the configuration that the port had before SBF first configured the port.
+A restored port has the configuration that the port had before SBF first configured the port. An open port is a port
+that SBF must close (``SwitchObserved``).
 """
 
 import pytest
@@ -252,7 +253,7 @@ def test_a_port_is_restored_exactly(former_use: str, access: bool) -> None:
     assert switch.ports["p1"] == before
 
 
-def test_a_returned_port_that_was_removed_is_ignored() -> None:
+def test_a_released_port_that_was_removed_is_ignored() -> None:
     switch, driver = make_bridge(USES["tagged VLANs"])
     returned = SwitchScope((), POOL, returned=driver.read(SwitchScope((P1,), POOL)).untaken)
     del switch.ports["p1"]

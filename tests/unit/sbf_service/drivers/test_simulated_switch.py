@@ -1,3 +1,5 @@
+"""Tests of simulated switches, whose state is stored in a folder."""
+
 from pathlib import Path
 
 import pytest

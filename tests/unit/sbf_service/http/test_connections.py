@@ -41,7 +41,7 @@ def test_a_hanging_user_directory_blocks_no_other_call(monkeypatch: pytest.Monke
     assert asyncio.run(run())
 
 
-def test_a_hanging_look_up_of_a_name_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_name_look_up_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     release = Event()
     monkeypatch.setattr(connections, "user_name", lambda _uid: str(release.wait()))
     monkeypatch.setattr(connections, "NAME_LOOKUP_TIMEOUT_S", 0.02)

@@ -25,7 +25,7 @@ from virtcloud.model.values import Name
 
 
 @pytest.mark.parametrize("indent", [None, 2])
-def test_pieces_are_the_whole_topology(indent: int | None) -> None:
+def test_a_topology_read_in_pieces_is_complete(indent: int | None) -> None:
     document = three_sites().model_dump(mode="json")
     assert parse_topology(json.dumps(document, indent=indent).encode()) == three_sites()
 
@@ -42,7 +42,7 @@ def test_hosts_with_other_keys_keep_their_own_set_of_keys() -> None:
     assert [host.model_fields_set for host in hosts] == [{"name", "ports"}, {"name", "ports", "images"}]
 
 
-def test_an_equal_link_is_the_former_object() -> None:
+def test_equal_links_are_reused_from_the_former_topology() -> None:
     former, document = three_sites(), three_sites().model_dump(mode="json")
     document["links"][1]["latency_ms"] = 5
     del document["links"][2]["access"]
@@ -69,7 +69,7 @@ def test_a_link_without_a_port_is_refused(end: object) -> None:
         parse_topology(json.dumps(document).encode(), three_sites())
 
 
-def test_an_answer_in_pieces_is_the_usual_answer() -> None:
+def test_an_answer_in_pieces_contains_the_whole_topology() -> None:
     answer = answer_topology(three_sites(), Response(headers={"etag": '"7"'}))
     assert json.loads(bytes(answer.body)) == three_sites().model_dump(mode="json")
     assert answer.headers["etag"] == '"7"'
@@ -92,7 +92,7 @@ def test_an_answer_without_links_is_a_topology() -> None:
     ],
     ids=["site", "link", "whole", "no list", "unknown key", "missing key"],
 )
-def test_faults_have_the_usual_places(change: Callable[[dict[str, Any]], object]) -> None:
+def test_faults_have_the_same_places_as_in_pydantic(change: Callable[[dict[str, Any]], object]) -> None:
     document = three_sites().model_dump(mode="json")
     change(document)
     with pytest.raises(ValidationError) as usual:
@@ -107,7 +107,7 @@ def test_faults_have_the_usual_places(change: Callable[[dict[str, Any]], object]
     [b"", b"\xff", b'{"name": "a"', b'{"sites": [1 2]}', b'{"name": "a"} x', b"[" * 100_000],
     ids=["empty", "bytes", "no end", "no comma", "more text", "deep"],
 )
-def test_other_text_is_left_to_the_usual_parser(body: bytes) -> None:
+def test_for_other_text_the_parser_returns_none(body: bytes) -> None:
     assert parse_topology(body) is None
 
 

@@ -147,7 +147,7 @@ def make_ipv6_sheet(kind: dict[str, object], platform: str) -> PreparationSheet:
     return make_sheets(two_sites, two_sites.site("brno"), POOL, BackboneDevice(core_port="core9")).sheets[1]
 
 
-def test_a_linux_edge_gets_an_ipv6_loopback_as_a_single_address() -> None:
+def test_a_linux_edge_gets_its_ipv6_loopback_with_length_128() -> None:
     """With the prefix length 32, all IPv6 addresses of the backbone would be on the loopback interface."""
     sheet = make_ipv6_sheet(KINDS[TransportKind.EVPN], "linux_edge")
     assert "ip address add 2001:db8:ffff::1/128 dev lo" in sheet.lines

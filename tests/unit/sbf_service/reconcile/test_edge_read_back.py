@@ -21,7 +21,10 @@ def circuit(vlan: int = 100, service: int = 10100, port: str = "ac", transport: 
 
 
 def test_a_difference_within_the_scope_is_allowed() -> None:
-    """SBF may delete a remnant whose service is managed, and a remnant whose port and VLAN are managed."""
+    """A remnant is the configuration of an incomplete or duplicate circuit.
+
+    SBF may delete a remnant whose service is managed, and a remnant whose port and VLAN are managed.
+    """
     incomplete = CircuitRemnant(transport=Name("evpn"), service=10199)
     without_service = CircuitRemnant(transport=Name("evpn"), service=NO_SERVICE, port=PortName("ac"), vlan=VlanId(100))
     check_edge_scope(

@@ -55,7 +55,7 @@ def test_an_existing_database_file_keeps_its_group(tmp_path: Path) -> None:
     ],
     ids=["deleted", "a folder", "a copy"],
 )
-def test_a_file_that_is_not_the_opened_file_is_not_used(
+def test_a_file_that_replaced_the_opened_database_is_not_used(
     tmp_path: Path, change: Callable[[Path], object], found: str
 ) -> None:
     """Without a check, SQLite would write new rows to the renamed file, and SBF would lose them at its next start."""
