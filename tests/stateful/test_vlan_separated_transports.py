@@ -110,7 +110,11 @@ def test_no_two_networks_share_a_vlan_id_on_a_transport(
     "planted",
     [
         (transport_vlans, "return None if transport is None or transport.translates else transport", "return None"),
-        (networks, "        check_not_taken(unit, transport, vlan, sees, subject, network.network.id)", "        pass"),
+        (
+            networks,
+            "        check_not_taken(unit, transport, vlan, sees, subject, network.network.id, remedy)",
+            "        pass",
+        ),
     ],
     ids=["ignores the transport", "ignores the transport of a growing network"],
 )
