@@ -220,7 +220,7 @@ class KernelClaims:
             "correct the topology, or: ip link set core master br0"
         )
 
-    def test_a_refusal_quotes_the_edge_and_other_lines_succeed(self, bench: Bench) -> None:
+    def test_a_refused_command_is_quoted_and_the_others_are_applied(self, bench: Bench) -> None:
         with pytest.raises(Refused) as caught:
             bench.driver.apply(EdgeDifference(add=(circuit(10042, 100, "nix"), circuit(10043, 101))))
         assert "edge pe1: 'vlan add dev nix vid 100' failed: the edge printed 'Cannot find " in str(caught.value)

@@ -71,7 +71,7 @@ class TaggedLinks:
         self.tags[socket.if_nametoindex(ifname)] = link, vlan_id
 
     def check(self, index: int, values: Mapping[str, Any]) -> None:
-        """Raise NetlinkError if a change needs a greater MTU of the parent, or a parent that is up."""
+        """Raise NetlinkError if a link's new MTU exceeds its parent's, or a link is set up while its parent is down."""
         if index not in self.tags or not {"mtu", "state"} & values.keys():
             return
         (parent,) = self._route.get_links(self.tags[index][0])

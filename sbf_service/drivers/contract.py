@@ -54,7 +54,7 @@ class SwitchScope:
     - ``access``: the ports that carry a VLAN untagged.
     - ``members``: the member ports of the aggregates in ``ports``.
     - ``created``: the VLAN IDs that SBF recorded as created on this switch.
-    - ``known``: the VLAN IDs with which a VLAN's name shows that SBF created the VLAN (``domain/ownership.py``).
+    - ``known``: the VLAN IDs for which a VLAN with a name of SBF counts as created by SBF (``domain/ownership.py``).
     - ``taken``: the ports that SBF has configured at least once.
     - ``adopted``: the ports that an administrator assigned to SBF, each with its port use at that time.
     - ``returned``: the ports that SBF no longer manages, each with the port use to restore.

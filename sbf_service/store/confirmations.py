@@ -61,7 +61,7 @@ class ElementClusterErrors:
 
     - ``clusters``: the error text of each cluster with an error, by cluster ID.
     - ``blocked``: the IDs of clusters and networks that the element has not set up completely.
-    - ``only_guests``: the IDs in ``blocked`` of clusters whose networks other clusters on the element can use.
+    - ``only_guests``: the IDs in ``blocked`` of clusters whose networks work, so that other clusters can use them.
     - ``remaining``: the IDs of clusters and networks that the element could not remove.
     - ``unknown``: the IDs of clusters that the element could not remove, and that have no placement on the element.
     """

@@ -364,8 +364,8 @@ def test_a_connection_survives_a_new_answer_of_the_resolver(world: OutsideWorld)
     assert connection.stdout.readline() == b"still open\n"
 
 
-def test_a_restarted_agent_without_resolver_admits_the_last_answers(world: OutsideWorld) -> None:
-    """The addresses stay admitted while no agent runs."""
+def test_a_restarted_agent_without_resolver_permits_the_last_addresses(world: OutsideWorld) -> None:
+    """Guests still reach these addresses while no agent runs."""
     with world.dns.hanging():
         world.kill_agent()
         dead = world.fetch(SERVER)

@@ -106,7 +106,7 @@ def test_every_cable_is_listed_and_a_moved_cable_is_named(world: World) -> None:
     assert [switch.calls for switch in world.switches.found.values()] == [["neighbours"], ["neighbours"]]
 
 
-def test_a_silent_switch_is_named_and_hides_no_other(world: World) -> None:
+def test_a_silent_switch_is_named_and_other_switches_are_read(world: World) -> None:
     switch(world, "brno-sw1").cut_off = True
     report = ask(world, "POST", "/v1/sites/brno/verify").json()
     assert list(report["unread"]) == ["brno-sw1"]
@@ -128,7 +128,7 @@ def test_a_switch_without_neighbour_driver_is_named(world: World, monkeypatch: p
     assert report["unread"]["brno-sw1"] == "switch brno-sw1: SBF cannot read the neighbours of platform fake"
 
 
-def test_a_driver_fault_is_reported_and_hides_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_fault_is_reported_and_other_switches_are_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(NEIGHBOURS, "brno-sw2")
     report = ask(world, "POST", "/v1/sites/brno/verify").json()
     assert report["unread"] == {

@@ -195,7 +195,7 @@ def insert_session(world: World) -> int:
         return row.number
 
 
-def test_numbers_of_sessions_increase_at_a_replacement(small: Small) -> None:
+def test_session_numbers_increase_after_the_database_is_replaced(small: Small) -> None:
     insert_session(small.world)
     restore(small.backup, small.world.database, replace=True)
     assert insert_session(small.world) > REVISION_STEP

@@ -35,7 +35,7 @@ _FLAGS = "the table has flags, for example dormant"
 
 
 def parse_flagged_table(text: str) -> ObservedFilters:
-    """Parse a table with flags as ``nft list table`` prints it: only whether the table is foreign (`parse_table`)."""
+    """Return only whether a table with flags is foreign, from the output of ``nft list table`` (see `parse_table`)."""
     _, *lines = text.splitlines()
     parts = [line.split() for line in lines if line.endswith("{")]
     sets = {name for kind, name, *_ in parts if kind == "set"}

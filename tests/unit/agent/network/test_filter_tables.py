@@ -22,7 +22,7 @@ def nft(*arguments: str) -> str:
     return subprocess.run(["nft", *arguments], text=True, capture_output=True, check=True).stdout  # noqa: S603, S607 - Debian's nft
 
 
-def test_replacing_the_filters_is_read_back(in_namespace: Run) -> None:
+def test_replaced_filters_are_read_back(in_namespace: Run) -> None:
     addresses = ("10.0.0.1/24", "fd00::1/64", "::5/64")
     first, second = (
         (GUEST_PORT,),
@@ -120,7 +120,7 @@ except Refused as error:
 """
 
 
-def test_a_lack_of_open_files_does_not_end_the_agent() -> None:
+def test_a_lack_of_file_descriptors_does_not_end_the_agent() -> None:
     """If libnftables cannot open a netlink socket, it ends the process with the C function ``exit``."""
     done = subprocess.run([sys.executable, "-c", WITHOUT_DESCRIPTORS], capture_output=True, text=True, check=False)  # noqa: S603
     message = "cannot open a netlink socket for the packet filter: Too many open files\n"
@@ -258,10 +258,10 @@ def test_an_unwanted_table_that_cannot_be_read_is_removed(in_namespace: Run, mon
     ("reason", "is_absent"),
     [("Operation not permitted", False), ("Invalid argument", True), ("Protocol not supported", True)],
 )
-def test_a_refusal_means_no_table_only_without_packet_filter(
+def test_a_refused_table_is_absent_only_without_packet_filter(
     monkeypatch: pytest.MonkeyPatch, reason: str, is_absent: bool
 ) -> None:
-    """A refusal means that the table is absent only if the reason is that the kernel has no packet filter."""
+    """If the kernel has no packet filter, the table counts as absent. After any other refusal, it is unreadable."""
 
     def run(_commands: str) -> object:
         raise Refused(f"the kernel refused the packet filter: Error: cache initialization failed: {reason}")

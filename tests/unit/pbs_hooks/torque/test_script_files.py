@@ -96,7 +96,7 @@ def test_a_missing_folder_is_reported_as_missing(tmp_path: Path, text: str) -> N
         write_files(plan_submit_filter(tmp_path / "none" / "submit_filter", text, OWNER), text, OWNER)
 
 
-def test_the_filter_is_idempotent_without_packages(tmp_path: Path, text: str) -> None:
+def test_the_filter_runs_without_packages_and_is_idempotent(tmp_path: Path, text: str) -> None:
     path = tmp_path / "torque_submitfilter"
     write_files(plan_submit_filter(path, text, OWNER), text, OWNER)
     once = run(path, "-l", "vcluster=image=a", stdin=b"#!/bin/sh\n#PBS -l nodes=2\ntrue\n")
