@@ -37,9 +37,7 @@ def find_segments(
         untagged_uplink = names.uplink_of_alias(bridge.alias) if bridge else None
         uplink = by_index.get(tagged.parent or 0) if tagged else _find_interface(untagged_uplink, by_index.values())
         interface_faults = _find_faults(vlan, tagged or uplink, bridge, uplink, by_index.values())
-        renamed = tuple(
-            f"{one.name} is a renamed bridge of the cluster" for one in find_renamed(cluster, vlan, by_index.values())
-        )
+        renamed = _describe_renamed(cluster, vlan, by_index.values())
         faults = (*interface_faults, *(f"{sysctl} is set" for sysctl in filters), *renamed)
         ports = (interface for interface in by_index.values() if names.is_guest_port(interface.name, vlan))
         yield ObservedSegment(
@@ -53,6 +51,11 @@ def find_segments(
             tuple(sorted(interface.name for interface in owned if is_job_port(interface, cluster, vlan))),
             renamed,
         )
+
+
+def _describe_renamed(cluster: str, vlan: int, interfaces: Iterable[KernelInterface]) -> tuple[str, ...]:
+    found = find_renamed(cluster, vlan, interfaces)
+    return tuple(f"{bridge.name} is a renamed bridge of the cluster" for bridge in found)
 
 
 def _find_remains(interfaces: Iterable[KernelInterface], known: Container[str]) -> Iterator[ObservedSegment]:
