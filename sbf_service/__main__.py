@@ -37,8 +37,9 @@ from virtcloud.model.access import Role, TokenRequest
 from virtcloud.otlp_tracing import tracing
 
 COLLECTION_THRESHOLDS = (2_000, 10, 50)
-"""The thresholds of the garbage collector. Each poll creates some 70 objects, none of them in a reference cycle. With
-Python's thresholds and 10,000 waiting polls, a full collection would run every 17 s and take half a second.
+"""The thresholds of the garbage collector. Each poll creates some 70 objects, and none of these objects is in a
+reference cycle. With Python's thresholds and 10,000 waiting polls, a full collection would run every 17 s and take half
+a second.
 """
 log = get_log("sbf_service")
 
@@ -76,7 +77,7 @@ def serve(config: Path | None) -> None:
             is_new = service.prepare()
             sockets = server.open_sockets(service)
             stack.enter_context(hold_replica_name(service.store.engine, replica_name(settings)))
-            service.prepare()  # waits for a restore that began before this replica held its name
+            service.prepare()  # waits for a restore that began before this replica acquired the lock of its name
             # the steps above succeed even if the database is a standby, or if the database's disk is full
             probe_write(service.store, service.scheduler.worker.holder)
         _log_plugins()
@@ -149,7 +150,7 @@ def create(name: str, role: str, sites: tuple[str, ...], output: Path | None, co
 
     This command also works while SBF is stopped. If the database is of an older version, SBF must be stopped, because
     the command converts the database. The token is shown only once. If root runs this command and the database file
-    does not exist, the command creates the file. The file's owner is then the owner of the folder.
+    does not exist, the command creates the file, which belongs to the owner of its folder.
 
     Example: sbf token create eva --role operator --output eva.token
     """

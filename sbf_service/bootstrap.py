@@ -91,7 +91,7 @@ class SbfService:
         with suppress(VirtcloudError, ValueError), self.store.read() as unit:
             log_collisions(unit.connection)
             read_topology(unit)
-        self.change_reader.poll_once()  # reads the number of revoked tokens, so later polls detect each revocation
+        self.change_reader.poll_once()  # reads the number of revoked tokens, for comparison in later slow polls
         self.token_cache.load()
         self.change_reader.start()
         self.scheduler.start()

@@ -35,8 +35,8 @@ class CallCounts(MemoryStorage):
 
     ``clock`` returns seconds. Its default is monotonic: callers would remain refused for longer if the clock were set
     back. If there are more than :data:`MAX_WINDOWS` windows, the window whose last call is the oldest is removed.
-    Otherwise, a caller with more than :data:`MAX_WINDOWS` addresses could exhaust the memory or lock out all other
-    callers.
+    Without the maximum, a caller with many addresses could exhaust the memory. If SBF refused calls from new addresses
+    at the maximum, such a caller could lock out all other callers.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -53,7 +53,10 @@ class CallCounts(MemoryStorage):
         return len(self._windows)
 
     def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
-        """Count ``amount`` calls, and return True. If they would exceed ``limit``, count no call, and return False."""
+        """Count ``amount`` calls, and return True.
+
+        If these calls would exceed ``limit``, count no call, and return False.
+        """
         with self._lock:
             now = self._clock()
             window = self._windows.pop(key, None) or _Window(expiry)
@@ -66,7 +69,10 @@ class CallCounts(MemoryStorage):
             return is_allowed
 
     def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:  # noqa: ARG002 - the library's parameters
-        """Return the time of the oldest call in the window (now, if there is none) and the number of calls."""
+        """Return the time of the oldest call in the window, and the number of calls.
+
+        For a window without calls, the returned time is now.
+        """
         with self._lock:
             now = self._clock()
             window = self._windows.get(key)

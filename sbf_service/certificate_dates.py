@@ -32,7 +32,7 @@ def log_certificate_dates(settings: ServiceSettings, now: datetime) -> None:
 
 
 def find_date_fault(begin: datetime, end: datetime, now: datetime) -> tuple[str, str] | None:
-    """Return the event and the reason to log for a certificate with these dates; None without a fault. Pure."""
+    """Return the event and the reason to log for a certificate with these dates, or None for faultless dates. Pure."""
     if now > end:
         return "certificate_not_valid", f"it expired at {format_utc(end)}"
     if now < begin:

@@ -109,7 +109,7 @@ class ChangeFeed:
     def list_versions(self) -> dict[str, int | None]:
         """Return, for each topic, the lowest version that a waiter of the topic has read.
 
-        The value is None if the version of a waiter is unknown.
+        For a topic, the returned version is None if the version of any waiter is unknown.
         """
         with self._lock:
             read = [item for waiter in self._all for item in waiter.versions.items()]

@@ -112,12 +112,12 @@ class ChangeReader:
             for notice in listener.wait(next_poll - self.clock(), doorbell):
                 if notice.topics is None:
                     self.feed.wake_all()
-                    next_poll = self.clock()  # the poll tells the feed's listeners which topics changed
+                    next_poll = self.clock()  # the poll publishes the changed topics to the feed's listeners
                 else:
                     self.feed.publish_remote(notice.topics)
 
     def _poll(self, listener: NoticeListener | None) -> bool:
-        """Run the slow poll. Return whether it succeeded.
+        """Run the slow poll. Return whether the slow poll succeeded.
 
         Raise an error of the database driver if the connection is lost.
         """

@@ -42,7 +42,7 @@ def parse_address(address: str) -> URL:
 
 
 def check_address(address: str) -> str:
-    """Return ``address``. Raise BadInput, without quoting the address, if it is invalid."""
+    """Return ``address``. Raise BadInput for an invalid address; the message does not quote the address."""
     parse_address(address)
     return address
 

@@ -66,14 +66,15 @@ def collect_later(size: int) -> AbstractContextManager[None]:
 
     A large topology consists of millions of objects without reference cycles. Garbage collections would take two thirds
     of the time of parsing, and up to a quarter of the time of the preparation of a change. At the end, all existing
-    objects are excluded from later collections (``gc.freeze``). Otherwise, these collections would visit all objects of
-    the topology, and delay calls by up to half a second. Python still frees an excluded object when its last reference
-    is deleted, unless the object is in a reference cycle. If other calls have unused reference cycles at the end of the
-    context, these cycles are never freed. Therefore, use this context only for large documents, which are rare.
+    objects are excluded from later collections (``gc.freeze``). Without this exclusion, later collections would visit
+    all objects of the topology, and delay calls by up to half a second. Python still frees an excluded object when its
+    last reference is deleted, unless the object is in a reference cycle. If other calls have unused reference cycles at
+    the end of the context, these cycles are never freed. Therefore, use this context only for large documents, which
+    are rare.
     """
     return nullcontext() if size < LARGE else _LATE_COLLECTIONS.use()
 
 
 def take_short_turns() -> AbstractContextManager[None]:
-    """Return a context in which a thread holds the interpreter for at most ``SHORT_TURN_S`` while others wait."""
+    """Return a context in which a thread holds the interpreter at most ``SHORT_TURN_S`` while other threads wait."""
     return _SHORT_TURNS.use()

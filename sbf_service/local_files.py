@@ -97,7 +97,7 @@ def give_to_owner_of(folder: Path, descriptor: int) -> None:
 
 
 def ensure_private_folder(folder: Path) -> None:
-    """Create a folder and its missing parents with mode 0700. Idempotent. Raise OSError if this fails.
+    """Create a folder and its missing parents with mode 0700. Idempotent. Raise OSError if a folder cannot be created.
 
     If root runs this process, a folder that belongs to root gets the owner of its parent, even if an earlier process
     created the folder.
@@ -129,7 +129,7 @@ def _give_root_folder_away(folder: Path) -> None:
 
 
 def try_file_lock(file: IO[bytes]) -> bool:
-    """Lock a file until it is closed (flock(2)). Return False if another process, or this process, has locked it."""
+    """Lock a file until it is closed (flock(2)). Return False if a process has already locked the file."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

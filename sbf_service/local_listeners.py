@@ -42,7 +42,7 @@ class LocalListeners:
     async def replace_lost(self) -> None:
         """Replace each socket whose file another program has removed. Established connections stay. Idempotent.
 
-        If this fails, log the error once. The next call tries again.
+        If a socket cannot be replaced, log the error once. The next call tries again.
         """
         for lost in find_removed_files(self._sockets):
             path = lost.getsockname()

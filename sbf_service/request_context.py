@@ -26,7 +26,7 @@ def current_request_id() -> str | None:
 def continue_for(calls: Sequence[CallContext]) -> None:
     """Combine ``calls`` into one current call, until the end of the surrounding :func:`work_for`.
 
-    Logs and audit rows then contain the request IDs of all these calls. If ``calls`` is empty, do nothing.
+    Until this end, logs and audit rows contain the request IDs of all ``calls``. If ``calls`` is empty, do nothing.
     """
     if (call := join_calls(calls)) is not None:
         _CURRENT.set(call)

@@ -1,4 +1,4 @@
-"""The server. It listens on TCP, with TLS if configured, and on an AF_UNIX socket if configured.
+"""The server, which listens on TCP, with TLS if configured, and on an AF_UNIX socket if configured.
 
 The server has one process and one event loop. On SIGHUP, the server reloads the settings and the certificate. At the
 start and on SIGHUP, the server checks the files that the settings name.
@@ -248,7 +248,7 @@ def _log_file_faults(settings: ServiceSettings, config_file: Path | None) -> Non
 
 
 def raise_open_files() -> int:
-    """Raise this process's soft limit on open files to the hard limit. Return the soft limit that then applies.
+    """Raise this process's soft limit on open files to the hard limit. Return the new soft limit.
 
     Each waiting agent needs a connection. systemd's default limits are 1,024 (soft) and 524,288 (hard).
     """

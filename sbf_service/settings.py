@@ -1,4 +1,4 @@
-"""The service's settings. SBF reads them from a TOML file and validates them before it starts."""
+"""The service's settings. SBF reads the settings from a TOML file, and validates the settings before SBF starts."""
 
 import tomllib
 from datetime import timedelta
@@ -99,8 +99,8 @@ class ServiceTiming(Document):
     )
     drain_deadline: Seconds = Field(
         60,
-        description="Seconds from the beginning of a cluster's removal. If an element has not confirmed the removal by "
-        "then, the cluster's VLAN IDs are put into quarantine.",
+        description="Seconds from the beginning of a cluster's removal. If an element has not confirmed the removal "
+        "after this time, the cluster's VLAN IDs are put into quarantine.",
     )
     drift_interval: Seconds = Field(
         300,
@@ -109,10 +109,10 @@ class ServiceTiming(Document):
     agent_silence: Seconds = Field(
         150,
         description="If an agent does not call for this number of seconds, the agent counts as unreachable, and its "
-        "host's clusters as degraded. Until then, a host that died looks active. An agent calls at least once a "
-        "minute. SBF answers each call after half of `agent_silence` seconds at the latest, and the agent then calls "
-        "again. An agent does not call while it applies a change. Therefore, with a value below 150, a host that "
-        "starts many guests can count as unreachable.",
+        "host's clusters as degraded. Before these seconds have passed, a host that died looks active. An agent calls "
+        "at least once a minute. SBF answers each call after half of `agent_silence` seconds at the latest, and after "
+        "the answer the agent calls again. An agent does not call while it applies a change. Therefore, with a value "
+        "below 150, a host that starts many guests can count as unreachable.",
     )
 
     secret_timeout: Seconds = Field(5, description="Seconds until the command of a secret times out.")
@@ -156,8 +156,8 @@ class RelayKeys(Document):
     )
     agent_wait: Seconds = Field(
         15,
-        description="Seconds within which the agent of a guest's host must connect. When it has connected, it must "
-        "reach the guest within the same number of seconds.",
+        description="Seconds within which the agent of a guest's host must connect. After the connection, the agent "
+        "must reach the guest within the same number of seconds.",
     )
 
 
@@ -202,14 +202,14 @@ class ServiceSettings(Document):
     )
     tls_certificate: Path | None = Field(
         None,
-        description="File with the certificate of `listen` and its intermediate certificates (PEM). SBF reads it "
-        "again on SIGHUP.",
+        description="File with the certificate of `listen` and its intermediate certificates (PEM). SBF reads the "
+        "file again on SIGHUP.",
     )
     tls_key: Path | None = Field(None, description="File with the certificate's key, without a password.")
     tls_client_ca: Path | None = Field(
         None,
-        description="File with the certificates of an authority. Callers of `listen` must then present a certificate "
-        "that this authority issued, in addition to their token. SBF reads the file again on SIGHUP.",
+        description="File with the certificates of an authority. With this setting, callers of `listen` must present a "
+        "certificate that this authority issued, in addition to their token. SBF reads the file again on SIGHUP.",
     )
     socket: Path | None = Field(
         None, description="Path of an AF_UNIX socket for users on SBF's host. The socket never uses TLS."

@@ -123,7 +123,7 @@ def copy_settings(settings: ServiceSettings) -> ServiceSettings:
 
 
 def _replace(settings: ServiceSettings, change: SettingChange) -> None:
-    """Replace one value in the frozen document itself: other modules hold references to it."""
+    """Replace one value in the frozen document itself, because other modules hold references to the document."""
     *parents, name = change.key.split(".")
     document: Document = settings
     for parent in parents:

@@ -122,7 +122,7 @@ def run_trial(trial: TrialRequest) -> TrialRecord:
 def _read_switch(
     driver: CommandLineSwitch, dialect: Dialect, trial: TrialRequest, faults: list[str]
 ) -> Iterator[dict[str, object]]:
-    """Yield each part of the record as soon as it was read, so that a later error does not discard the part."""
+    """Yield each part of the record as soon as the part was read, so that a later error does not discard the part."""
     reading = driver.read_all()
     parsed = describe_reading(reading)
     yield {"understood": parsed}

@@ -71,7 +71,7 @@ def draw_cluster(path: ClusterPath, levels: Mapping[Name, Level], *, whole: bool
     """Return the drawing of a cluster's sites with its highlighted path.
 
     If ``whole`` is false, or if whole sites would be too large, draw only the elements of the path. Return None for a
-    cluster with more than `MAX_PATH_SITES` sites: the page's list of elements is then more legible.
+    cluster with more than `MAX_PATH_SITES` sites: for such a cluster, the page's list of elements is more legible.
     """
     names = list_elements(path.ports)
     sites = [site for site in path.topology.sites if any(element.name in names for element in site.elements)]
@@ -87,7 +87,7 @@ def find_cluster_path(service: SbfService, view: ClusterView) -> ClusterPath | N
     """Return the path of a cluster.
 
     Return None if the cluster is ending or has ended, if the topology has no path, or if this version of SBF cannot
-    read the cluster's spec, which the view's reason states. The caller must have the right to read the cluster.
+    read the cluster's spec (see the reason in the view). The caller must have the right to read the cluster.
     """
     if view.state not in WANTED_STATES:
         return None
@@ -110,7 +110,7 @@ def make_path(kind: str, name: Name) -> str | None:
 
 
 def make_site_path(kind: str, name: Name) -> str | None:
-    """Return the URL path of a site's page; None for an element. For readers who may not read elements."""
+    """Return the URL path of a site's page; None for an element. Used for readers who may not read elements."""
     return make_path(kind, name) if kind == "site" else None
 
 

@@ -1,6 +1,6 @@
 """The troubles of elements, sites and clusters, each with a remedy. Pure.
 
-The messages are the messages of the API. If a message names no remedy, this module adds a remedy. Tests compare the
+The messages come from the API. If the API's message names no remedy, this module adds a remedy. Tests compare the
 remedies for agents' messages with the page "When something fails", and the commands in remedies with the runbook.
 """
 

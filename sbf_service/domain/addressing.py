@@ -63,7 +63,7 @@ class NetworkAddresses:
 def plan_network(spec: ClusterSpec, identity: NetworkIdentity, *, batch: bool) -> ClusterSpec:
     """Return the spec of a new network with its subnets and the addresses of its guests.
 
-    Raise BadInput if a subnet has too few addresses for the guests, or if the router cannot have its addresses.
+    Raise BadInput if a subnet has too few addresses for the guests, or if the router cannot get its addresses.
     """
     if spec.subnets is None and (batch or not spec.guests or _has_addresses(spec)):
         return _plan_router(spec, find_subnets(spec.guests) if spec.guests else make_subnets(identity, 0))

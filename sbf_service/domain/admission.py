@@ -68,7 +68,7 @@ def _find_admission_faults(topology: Topology, spec: ClusterSpec, origin: Cluste
 
 
 def _find_host_rules(topology: Topology, name: Name) -> tuple[AdmissionRule, tuple[Name, ...] | None]:
-    """Return a host's admission rule, and the images that users may choose there (None: any image).
+    """Return a host's admission rule, and the images that users may choose on this host (None: any image).
 
     The rules of the host's site are the default. An unknown host admits everybody, because the later computation of the
     cluster's path raises NotFound for the host.
@@ -182,7 +182,7 @@ def _count_keys(limits: RequestLimits, spec: ClusterSpec) -> Iterator[tuple[str,
 
 
 def _sum_user_data(spec: ClusterSpec) -> int:
-    """Return the size in bytes of the user data of all guests, including the guests of the spread."""
+    """Return the size in bytes of the user data of all guests, including the guests whose hosts SBF chooses."""
     texts = [(guest.user_data, 1) for guest in spec.guests]
     if spec.spread is not None:
         texts.append((spec.spread.user_data, spec.spread.count))

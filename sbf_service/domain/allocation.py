@@ -25,7 +25,7 @@ AllocatedId = TypeVar("AllocatedId", bound=int)
 def choose_longest_unused(
     never_used: Iterable[AllocatedId], released: Iterable[tuple[datetime, AllocatedId]]
 ) -> AllocatedId | None:
-    """Return the lowest free ID that was never used. If there is none, return the free ID with the earliest release.
+    """Return the lowest free ID that was never used, else the free ID with the earliest release.
 
     Return None if no ID is free.
 

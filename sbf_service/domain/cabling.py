@@ -87,7 +87,7 @@ class ObservationResult(Enum):
 class NeighbourObservation:
     """A neighbour that a port reports, and the neighbour's identity in the topology.
 
-    ``port`` is the reporting port, spelled as in the topology if the topology contains it (``in_topology``).
+    ``port`` is the reporting port, spelled as in the topology if the topology contains this port (``in_topology``).
     ``element`` and ``peer`` are the neighbour's element and port in the topology, or None if unknown.
     """
 

@@ -62,7 +62,8 @@ def is_due(device: DeviceStatus, now: datetime, drift_interval: timedelta, since
 
     A device is due if it was never read, is unreachable, or has not confirmed the wanted revision. A device is also due
     if its last reading is at least ``drift_interval`` old, or was before ``since``. If the clock stepped backwards, the
-    last reading can be in the future. Then the device is due if the reading is more than ``drift_interval`` ahead.
+    last reading can be in the future. In this case, the device is due if the reading is more than ``drift_interval``
+    ahead of ``now``.
     """
     if device.checked_at is None or not device.reachable or device.confirmed < device.wanted:
         return True

@@ -61,7 +61,8 @@ def check_destinations(topology: Topology, spec: ClusterSpec, sites: Collection[
     """Raise NotFound if a spec names a destination that no site of the cluster has.
 
     Ignore sites that the topology no longer contains. ``sites`` can contain a removed site: an administrator can remove
-    a site after the clusters that joined a network there have ended, but the network keeps its VLAN ID at the site.
+    a site after the clusters that joined a network at this site have ended, but the network keeps its VLAN ID at the
+    site.
     """
     known = {one.name for site in topology.sites if site.name in sites for one in site.destinations}
     for name in spec.outside:

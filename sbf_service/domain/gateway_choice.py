@@ -17,7 +17,7 @@ MAX_GATEWAYS: Final = 2
 def choose_gateways(
     topology: Topology, cluster: LiveCluster, alive: Collection[Name], role: GatewayRole = VPN_SERVER
 ) -> tuple[Name, ...]:
-    """Return the gateways that a cluster should have in a role: its current gateways with this role, and others.
+    """Return the gateways that a cluster should have in a role. Its current gateways with this role come first.
 
     Add further gateways at the cluster's sites, in the topology's order, until :data:`MAX_GATEWAYS` of the chosen
     gateways are in ``alive``. Raise NoGateway if no gateway was chosen.

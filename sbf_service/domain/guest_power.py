@@ -17,10 +17,10 @@ class WantedPower:
     """The wanted power state of a guest.
 
     ``starts`` is the number by which the guest's host recognizes a reset: the number of requested resets, plus
-    `STARTS_PER_RESTORE` for each restore of the database between the cluster's creation and the last reset. So the
-    first reset after a restore gets a higher number than the resets that the restored database lacks. Exception: two
-    restores of the same backup count once, so a reset after the second restore can get a number that the host already
-    knows.
+    `STARTS_PER_RESTORE` for each restore of the database between the cluster's creation and the last reset. Therefore,
+    the first reset after a restore gets a higher number than each reset that was requested after the backup, although
+    the restored database lacks these resets. Exception: two restores of the same backup count once, so a reset after
+    the second restore can get a number that the host already knows.
     """
 
     stopped: bool = False

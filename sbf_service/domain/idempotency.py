@@ -44,7 +44,7 @@ class AttemptBlocked:
 
 @dataclass(frozen=True, slots=True)
 class AttemptFence:
-    """The cluster that a caller refers to. None stands for an unknown value.
+    """The values by which a caller identifies a cluster. A value is None if the caller does not know the value.
 
     ``attempt`` and ``owner`` are for callers that do not know the ID, such as hosts of a batch system.
     """
@@ -94,8 +94,8 @@ def resolve_request(
 
     Raise Gone for an attempt number that is too low. Raise Conflict if another owner's cluster has not ended, or if a
     request repeats the latest attempt with another spec. While the latest cluster runs, a request without an attempt
-    number repeats the latest attempt. While the latest cluster is ending, a request without an
-    attempt number raises Conflict.
+    number repeats the latest attempt. For a request without an attempt number, raise Conflict while the latest cluster
+    is ending.
     """
     if latest is None:
         return CreateAttempt(request.attempt or 0)

@@ -19,7 +19,10 @@ from virtcloud.model.views import PlacementProgress
 
 @unique
 class Condition(Enum):
-    """A condition for a transition. A placement is *complete* if its element has confirmed it and is reachable."""
+    """A condition for a transition.
+
+    A placement is *complete* if its element has confirmed the placement and is reachable.
+    """
 
     LEASE_ENDED = auto()
     COMPLETE = auto()
@@ -118,9 +121,10 @@ class PlacementStatus:
 class ClusterStatus:
     """A cluster's state, placements and times.
 
-    ``members`` are the clusters that joined the network that this cluster created. A member is omitted if it has ended
-    and every element has confirmed its removal. ``members`` is complete only if this cluster is ending or has ended. In
-    the earlier states (``WANTED_STATES``), ``members`` may be empty although clusters joined the network.
+    ``members`` are the clusters that joined the network that this cluster created. A member is omitted if the member
+    has ended and every element has confirmed the member's removal. ``members`` is complete only if this cluster is
+    ending or has ended. In the earlier states (``WANTED_STATES``), ``members`` may be empty although clusters joined
+    the network.
     """
 
     id: str

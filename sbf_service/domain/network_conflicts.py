@@ -58,8 +58,8 @@ def _make_port_user(topology: Topology, cluster: LiveCluster) -> _PortUser:
 def find_used_access_ports(topology: Topology, cluster: LiveCluster) -> frozenset[PortRef]:
     """Return the access ports on a cluster's path.
 
-    An ending cluster can lose its path in the topology before its hosts have removed the cluster. Then return all
-    access ports to which the cluster's hosts and gateways are linked, also those that the cluster did not use.
+    An ending cluster can lose its path in the topology before its hosts have removed the cluster. In this case, return
+    all access ports to which the cluster's hosts and gateways are linked, also those that the cluster did not use.
     """
     return _make_port_user(topology, cluster).ports
 
@@ -73,7 +73,7 @@ def _list_linked_access_ports(topology: Topology, names: Iterable[Name]) -> Iter
 
 
 class _PortUsers:
-    """The users of access ports. Of each network, a port has at most one user with a path and one without a path."""
+    """The users of access ports. A port has at most two users of each network: one with and one without a path."""
 
     def __init__(self) -> None:
         self.found: dict[PortRef, dict[tuple[str, bool], _PortUser]] = {}
@@ -105,7 +105,7 @@ def _describe_conflict(port: PortRef, cluster: LiveCluster, user: _PortUser, *, 
 
 
 def _choose_remedy(user: _PortUser) -> str:
-    """Return what makes the access ports of a cluster free."""
+    """Return the action that frees the access ports of a cluster, as text."""
     if user.cluster.quarantined:
         return QUARANTINE_REMEDY
     key = user.cluster.key
@@ -117,7 +117,7 @@ def check_ports_exclusive(topology: Topology, clusters: Iterable[LiveCluster]) -
     """Raise Conflict when clusters of two networks need the same access port.
 
     A cluster without a path needs no port. However, its hosts may still use their access ports, so no other network can
-    use them.
+    use these ports.
     """
     users = _PortUsers()
     for user in (_make_port_user(topology, cluster) for cluster in clusters):
@@ -140,7 +140,7 @@ def check_ports_free(
 
 
 def check_ports_stay_access(former: Topology, topology: Topology, clusters: Iterable[LiveCluster]) -> None:
-    """Raise Conflict when an access port of a cluster is no access port in the new ``topology``.
+    """Raise Conflict when an access port of a cluster is not an access port in the new ``topology``.
 
     Without this check, the cluster's untagged VLAN would stay on the port for ever: SBF assumes that an administrator
     configured an untagged VLAN on a trunk, and does not remove the VLAN.

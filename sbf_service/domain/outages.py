@@ -22,8 +22,9 @@ running jobs.
 class Outage:
     """An outage, with the latest possible time of its beginning.
 
-    ``last_sweep`` is the last record before the outage. ``is_repeated`` is true if less than ``LEASE_GRACE`` had passed
-    since the previous outage, so that leases which the previous outage postponed may not have ended.
+    ``last_sweep`` is the last record before the outage. ``is_repeated`` is true if the last record is from less than
+    ``LEASE_GRACE`` after the end of the previous outage: leases that the previous outage postponed may not have ended
+    yet.
     """
 
     last_sweep: datetime
@@ -36,11 +37,11 @@ class Outage:
         return self.last_sweep + RECORD_INTERVAL
 
     def postpone_lease(self, ends: datetime) -> datetime:
-        """Return the new end of a lease that ended after ``last_sweep``.
+        """Return the new end of a lease whose end ``ends`` is later than ``last_sweep``.
 
-        After a repeated outage, the lease has only the time that remained of ``LEASE_GRACE``. Therefore, however often
-        SBF is interrupted, SBF ends the cluster at the latest when SBF has run for ``LEASE_GRACE`` in total since the
-        end of the first of these outages.
+        After a repeated outage, the lease lasts only for the time that remained of ``LEASE_GRACE`` at the beginning of
+        the outage. Therefore, however often SBF is interrupted, SBF ends the cluster at the latest when SBF has run for
+        ``LEASE_GRACE`` in total since the end of the first of these outages.
         """
         remaining = min(ends - self.began, LEASE_GRACE) if self.is_repeated else LEASE_GRACE
         return max(ends, self.ended + remaining)

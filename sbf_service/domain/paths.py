@@ -7,7 +7,8 @@ its first port with a link to a switch of the tree. Gateways do not affect the c
 The path of a cluster that created its network depends only on the topology and this cluster. A member is a cluster that
 joined the network of another cluster (decision 31). A member's path also depends on the cluster that created the
 network. The path connects the member's hosts with each other and with the joined network. At each site that the
-creating cluster lists in ``sites``, the paths lead to the root of the tree, even if the network has no host there.
+creating cluster lists in ``sites``, the paths lead to the root of the tree, even if the network has no host at the
+site.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

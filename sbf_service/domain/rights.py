@@ -196,9 +196,9 @@ def may_read_secrets(principal: Principal) -> bool:
     ``principal`` is the caller of an API call.
 
     - For an agent, return True.
-    - For an operator without a token, return True: this is root or the service's user on SBF's machine, who can read
-      SBF's database anyway. An operator in the console has no token either, but the console's session cannot call the
-      API, and the console shows no wanted document.
+    - For an operator without a token, return True: such an operator is root or the service's user on SBF's machine, and
+      can read SBF's database anyway. An operator in the console has no token either, but the console's session cannot
+      call the API, and the console shows no wanted document.
     - For an operator with a token, return False. Such an operator could create an agent's token, but the audit log
       would show the new token.
     - For any other principal, return False.

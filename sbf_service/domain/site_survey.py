@@ -128,8 +128,8 @@ def replace_unprintable(name: str) -> str:
 def list_port_vlans(tagged: VlanSet, untagged: VlanSet, access: VlanId | None, *, is_open: bool) -> VlanSet:
     """Return the VLAN IDs of a port.
 
-    ``is_open`` is True for a port that carries every VLAN. Omit the tagged VLANs of such a port, because they do not
-    show which VLANs are in use.
+    ``is_open`` is True for a port that carries every VLAN. Omit the tagged VLANs of such a port, because these VLANs do
+    not show which VLAN IDs are in use.
     """
     stated = VlanSet() if is_open else find_stated_vlans(tagged, VlanSet(range(1, 4095)))
     return stated | untagged | ([] if access is None else [access])

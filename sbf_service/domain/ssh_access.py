@@ -1,4 +1,7 @@
-"""Adds the settings of sshd, and the grants and guests of SSH access, to gateways' wanted documents. Pure."""
+"""Adds the settings of sshd, and the grants and guests of SSH access, to gateways' wanted documents. Pure.
+
+A grant permits a user to reach the guests of a network through a gateway.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

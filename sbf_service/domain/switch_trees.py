@@ -57,8 +57,8 @@ def keep_computed(topology: Topology, key: object, value: object) -> None:
 def find_ports_between(topology: Topology, tree: SwitchTree, ends: frozenset[Name]) -> Iterator[PortRef]:
     """Yield both ports of each link on the tree's paths between the switches in ``ends``.
 
-    These are the links that some of these switches use on their way to the root, but that not all of them use. Raise
-    Conflict if the tree lacks one of the switches.
+    A link is on these paths if some of the switches in ``ends``, but not all of them, use the link on their way to the
+    root. Raise Conflict if the tree lacks one of the switches.
     """
     passed = Counter(up for end in ends for up in _ports_to_root(topology, tree, end))
     for up, times in passed.items():
@@ -112,8 +112,8 @@ def _build_trees(topology: Topology, site: Site) -> list[SwitchTree]:
 def find_switch_port(topology: Topology, attachment: PortRef) -> PortRef:
     """Return the switch port of an attachment.
 
-    If ``attachment`` is a port of a provider edge, return the switch port that is linked to this port. Otherwise
-    ``attachment`` is a switch port: return ``attachment``.
+    If ``attachment`` is a port of a provider edge, return the switch port that is linked to this port. If
+    ``attachment`` is a switch port, return ``attachment``.
     """
     return topology.peers[attachment] if isinstance(topology.element(attachment.element), Edge) else attachment
 

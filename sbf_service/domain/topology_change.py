@@ -32,8 +32,9 @@ class TopologyChange:
     def sites(self) -> frozenset[Name]:
         """The sites that the change concerns.
 
-        If a transport differs, these are all sites. If not, these are the sites whose descriptions or links differ. If
-        the provider edges or attachments of a site with edges differ, all sites with edges are added.
+        If a transport differs, the result contains all sites. If no transport differs, the result contains the sites
+        whose descriptions or links differ. If the provider edges or attachments of one of these sites differ, and the
+        site has edges, the result also contains all other sites with edges.
         """
         former, topology = self.former.sites_by_name, self.topology.sites_by_name
         if self.changes_transports:
@@ -116,10 +117,10 @@ class TopologyChange:
             yield from (known.site_of[end.element].name for end in link.ends)
 
     def _list_differing_links(self) -> Iterator[tuple[Topology, Link]]:
-        """Yield the links that only one of the topologies has, each with this topology.
+        """Yield each link that only one of the two topologies has, together with this topology.
 
         If the links of a site are the same Python object in both topologies, skip these links, because they are equal.
-        Also skip the links between sites if they are the same object.
+        Also skip the links between sites if the list of these links is the same object in both topologies.
         """
         lost, added = list_differing_links(self.former, self.topology)
         before, after = set(lost), set(added)

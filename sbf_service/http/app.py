@@ -50,8 +50,8 @@ loopback. The caller's role determines which calls are allowed.
 Every call except the creation of a token is idempotent: a repeated call with the same key and body changes nothing.
 Every error is a problem document (`application/problem+json`, RFC 9457) whose `type` is `urn:virtcloud:problem:<name>`
 and whose `detail` contains the expectation, the observation and the remedy. A call with `after` and `wait` is a long
-poll: SBF answers when the resource is newer than `after`. If this does not happen within `wait` seconds, SBF answers
-with the current version.
+poll: SBF answers when the resource is newer than `after`. If the resource is not newer than `after` within `wait`
+seconds, SBF answers with the current version.
 
 Clients must ignore unknown keys of answers, because later versions add keys. A request with an unknown key is answered
 with 422. A caller whose `User-Agent` is `python-httpx/…` counts as a client of version 0.1. SBF's answers to such a
@@ -66,7 +66,7 @@ calls do not shift the next page. Every JSON answer to GET has an `ETag`; with `
 304.
 
 A body longer than the setting `limits.body` (for the file of an image: `images.size`) is answered with 413
-`beyond-limit` before it is read.
+`beyond-limit` before SBF reads the body.
 """
 
 

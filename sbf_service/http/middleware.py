@@ -1,7 +1,7 @@
 """ASGI middleware around the application.
 
-It measures request times, rewrites answers to clients of version 0.1, answers calls that a stopping service cancels,
-and limits bodies.
+The middleware measures request times, rewrites answers to clients of version 0.1, answers calls that a stopping service
+cancels, and limits bodies.
 """
 
 import json
@@ -108,7 +108,7 @@ def _is_version_0_1(scope: Scope) -> bool:
 
 
 class _AnswerRewriter:
-    """Collects the body of a JSON answer, and sends it without the keys that version 0.1 does not have."""
+    """Collects the body of a JSON answer, and sends the body without the keys that version 0.1 does not have."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._scope, self._send = scope, send
@@ -146,15 +146,14 @@ class _AnswerRewriter:
 class StopMiddleware:
     """Answers 503 for a call that the server cancels because the service stops.
 
-    If the call is a WebSocket, or if its answer has begun, this answer is not possible: the server closes the
-    connection.
+    If the call is a WebSocket, or if its answer has begun, SBF cannot answer 503, and the server closes the connection.
     """
 
     app: ASGIApp
     change_feed: ChangeFeed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Process a call. Answer the call if the server cancels it because the service stops."""
+        """Process a call. Answer 503 if the server cancels the call because the service stops."""
         started = False
 
         async def record_start(message: Message) -> None:

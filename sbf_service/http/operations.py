@@ -43,7 +43,7 @@ IfNoneMatch = Annotated[
 
 
 def parse_cluster_id(text: str | None) -> str | None:
-    """Return the ID of a cluster, or None for None. Raise BadInput for a text that is no such ID.
+    """Return ``text`` if it is a cluster ID or None. Raise BadInput for any other text.
 
     Call this function for values that FastAPI does not check: parameters of WebSockets, and fields of forms.
     """

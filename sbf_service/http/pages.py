@@ -63,7 +63,7 @@ class PageCall:
         return PagePart(self.limit or DEFAULT_PAGE, self.cursor)
 
     def answer(self, kind: type[D], read: Callable[[PagePart], Page[D]]) -> Response:
-        """Return the answer with a page if the caller asked for a page; otherwise, with the whole list.
+        """Return the answer: a page if the caller asked for a page, otherwise the whole list.
 
         ``read`` opens a transaction for each page.
         """

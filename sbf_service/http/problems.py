@@ -170,7 +170,7 @@ def error_response(error: VirtcloudError) -> ProblemResponse:
 def body_too_long_response(error: HTTPException) -> ProblemResponse:
     """Return the response to a body that is too long.
 
-    SBF closes the connection, because it does not read the rest of the body.
+    SBF closes the connection, because SBF does not read the rest of the body.
     """
     response = problem_response(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, BeyondLimit.slug, str(error.detail))
     response.headers["connection"] = "close"

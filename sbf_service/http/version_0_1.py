@@ -49,7 +49,7 @@ ANSWERS: dict[str, tuple[str, ...]] = {
     "verify_site": ("SiteCables",),
     "who_am_i": ("Identity",),
 }
-"""For each operation of version 0.1, the kinds of documents that it may return, alone or in a list."""
+"""For each operation of version 0.1, the kinds of documents that the operation may return, alone or in a list."""
 KEYS: dict[str, frozenset[str]] = {
     "Attachment": frozenset(["bandwidth_mbit", "latency_ms", "port", "transport"]),
     "AuditEntry": frozenset(["at", "cluster", "cluster_id", "difference", "element", "id", "what", "who", "why"]),

@@ -36,7 +36,8 @@ PLATFORM_ALIASES = {
     "cisco_iosxe": "cisco_ios",
     "arista_eapi": "arista_eos",
 }
-"""Maps a platform to another platform. Sheets for the first platform use the texts and dialect of the second."""
+"""Maps a platform to another platform. Sheets for the first platform use the texts and the dialect of the second
+platform."""
 
 
 @dataclass(frozen=True, slots=True)

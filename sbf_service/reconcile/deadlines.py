@@ -30,10 +30,10 @@ A changed topology can make thousands of clusters incomplete at once, and other 
 """
 
 SUSPENDED_AFTER_S = 30.0
-"""If the deadline sweep has not run for longer than this time, the service was suspended.
+"""If more than this time passes between two deadline sweeps, the service was suspended.
 
-Examples are SIGSTOP, a frozen control group, or a disk that does not answer. With an ``agent_silence`` of 60 s or more,
-a shorter suspension makes no running agent stale.
+Possible causes are SIGSTOP, a frozen control group, or a disk that does not answer. With an ``agent_silence`` of 60 s
+or more, a shorter suspension does not make a running agent stale.
 """
 
 log = get_log(__name__)
@@ -78,7 +78,7 @@ class DeadlineTransactions(Protocol):
     def record_stale_agent(self, name: Name, silence: timedelta) -> None:
         """Record element ``name`` as unreachable, unless its agent has sent a heartbeat since ``find_overdue``.
 
-        The transitions of the element's clusters are not applied: afterwards, call :meth:`apply_transitions`.
+        This method applies no transitions of the element's clusters: call :meth:`apply_transitions` afterwards.
         """
 
 
@@ -167,8 +167,8 @@ class DeadlineSweep:
     def _has_run_long_enough(self) -> bool:
         """Return whether the service has run, and the database has answered, for ``agent_silence``.
 
-        Until then, a missing heartbeat makes no agent stale, because SBF could not record heartbeats while SBF was
-        stopped or suspended, or the database did not answer.
+        Before ``agent_silence`` has passed, an agent without a recorded heartbeat does not count as stale, because SBF
+        could not record heartbeats while SBF was stopped or suspended, or while the database did not answer.
         """
         now = self.clock()
         was_suspended = self._last_sweep is not None and now - self._last_sweep > self.suspended_after_s

@@ -66,7 +66,7 @@ class DeviceStatuses(Protocol):
     def release_leases(self, holder: str) -> None:
         """Release all leases of replica ``holder``, which restarted.
 
-        Late writes of the replica's previous process then fail.
+        After the release, late writes of the replica's previous process fail.
         """
 
 

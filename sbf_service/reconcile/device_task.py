@@ -155,7 +155,7 @@ class DeviceReading(ABC):
 
     @property
     def has_drifted(self) -> bool:
-        """Whether the device has lost a part of its confirmed state, or was changed by others."""
+        """Whether the device has lost a part of its confirmed state, or was changed by anything other than SBF."""
         shut = self._list_shut(self.task.kept)
         return read_back.has_drifted(self._compare(self.task.kept), shut, behind=self.task.is_behind)
 

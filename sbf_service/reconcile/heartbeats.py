@@ -55,8 +55,8 @@ def compute_deadline(held: HeldLease, lease: float, conversation: float) -> tupl
 class LeaseHeartbeats:
     """Renews the leases of the devices with which this replica has conversations.
 
-    ``renew`` takes a device's name and the fencing token of its lease. It returns False if another replica has acquired
-    the lease.
+    ``renew`` takes a device's name and the fencing token of the device's lease. ``renew`` returns False if another
+    replica has acquired the lease.
     """
 
     renew: Callable[[Name, int], bool]

@@ -188,8 +188,8 @@ async def read_all(
     """Read devices in parallel, each in a thread. Return a pair for each device.
 
     A pair contains the device and the result of ``read``. After an error or ``limit_s`` seconds, the pair contains the
-    reason as text instead. ``name_of`` returns a device's name for this text. Raise ServiceBusy if no thread is free at
-    the call.
+    reason as text instead of the result. ``name_of`` returns a device's name for this text. Raise ServiceBusy if no
+    thread is free at the call.
     """
     if devices:
         threads.require_free()

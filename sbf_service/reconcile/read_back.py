@@ -55,7 +55,7 @@ def check_read_back(device: str, shut: Iterable[ChangeFault], missing: Iterable[
 
 
 def has_drifted(lost: DeviceDifference, shut: Iterable[ChangeFault], *, behind: bool) -> bool:
-    """Return whether a device was changed by others after the device confirmed its state.
+    """Return whether anything other than SBF has changed a device since the device confirmed its state.
 
     ``lost`` contains the changes that turn the observed state into the confirmed state. Each fault in ``shut`` counts
     as drift, because a port or circuit that is shut down carries no frames. If ``behind``, the device has not confirmed

@@ -199,7 +199,8 @@ class WorkerScheduler:
     def run_once(self) -> None:
         """Run one round: start a worker for each due device.
 
-        First run the deadline sweep, unless it ran less than a second ago. The workers also start if the sweep fails.
+        First run the deadline sweep, unless the sweep ran less than a second ago. Start the workers even if the sweep
+        fails.
         """
         if all([_try_step(self._sweep), _try_step(self._start_due)]):
             self._last_round = self.clock()

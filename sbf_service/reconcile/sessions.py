@@ -58,7 +58,7 @@ class Platforms:
 class OpenSession(NamedTuple):
     """A driver with its session, created for this device and backbone.
 
-    ``is_lost`` returns whether the device ended the session; False if the driver cannot detect this.
+    ``is_lost`` returns whether the device ended the session; False if the driver cannot detect the end of a session.
     """
 
     device: Device

@@ -108,8 +108,9 @@ class SwitchTaskReading(DeviceReading):
     def owned(self) -> VlanSet:
         """The VLAN IDs that belong to SBF on this switch.
 
-        An existing VLAN belongs to SBF if the VLAN's name or the record of created VLANs shows this. A recorded VLAN ID
-        that is wanted or on a port belongs to SBF even if the VLAN does not exist or has another name.
+        An existing VLAN belongs to SBF if the VLAN's name, or the record of created VLANs, shows that SBF created the
+        VLAN. A recorded VLAN ID that is wanted or on a port belongs to SBF even if the VLAN does not exist or has
+        another name.
         """
         created, known = self.task.scope.created, self.task.scope.known
         on_ports = VlanSet(vlan for vlans in self.observed.ports.values() for vlan in vlans)

@@ -222,9 +222,10 @@ class Worker:
 def _postpone_save(task: ReconcileTask) -> ReconcileOutcome:
     """Return ``FAILED`` without a save, because the pause after a failed save has not ended.
 
-    A reconciliation after the pause saves the configuration. Usually, the error report of the failed save remains
-    until then. But if the device's last reading before this reconciliation failed, the report of that reading has
-    replaced the report of the failed save. In this case, raise ReconcileStoppedError with a new report.
+    A reconciliation after the pause saves the configuration. Usually, the error report of the failed save remains until
+    that reconciliation. But if the device's last reading before the current reconciliation failed, the report of the
+    failed reading has replaced the report of the failed save. In this case, raise ReconcileStoppedError with a new
+    report.
     """
     log.info("save_postponed", element=task.name, revision=task.revision)
     if not task.reachable:

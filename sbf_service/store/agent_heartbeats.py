@@ -80,7 +80,7 @@ class AgentHeartbeats:
     def receive(self, name: str) -> AgentElement:
         """Receive an agent's heartbeat. Return the agent's element.
 
-        Raise NotFound for an unknown element. Raise Conflict for a device: it has no agent.
+        Raise NotFound for an unknown element. Raise Conflict for a device, which has no agent.
         """
         found = self.receive_many([name])[name]
         if isinstance(found, VirtcloudError):
@@ -124,7 +124,7 @@ class AgentHeartbeats:
             self._pending[name] = at
 
     def record(self, names: Collection[str] | None = None) -> None:
-        """Write pending heartbeats to the database: those of the elements ``names``, or all if ``names`` is None.
+        """Write the pending heartbeats of the elements ``names`` (None: of all elements) to the database.
 
         The times are rounded down to whole seconds, so that one statement records all heartbeats of a second. If
         another transaction has locked an element's row, the element's heartbeat stays pending, because waiting for this

@@ -181,7 +181,8 @@ def check_not_taken(  # noqa: PLR0913, PLR0917 - the parameters of the message
 ) -> None:
     """Raise NoVlanFree if a network other than ``network`` has a VLAN ID on a transport.
 
-    The transport separates networks only by their VLAN IDs. ``subject`` begins the message, and ``remedy`` ends it.
+    The transport separates networks only by their VLAN IDs. The error message begins with ``subject`` and ends with
+    ``remedy``.
     """
     if transport is not None and (user := find_vlan_user(unit, transport, vlan, network)) is not None:
         raise NoVlanFree(
@@ -224,8 +225,8 @@ def _find_longest_unused(
 ) -> VlanId | None:
     """Return the VLAN ID that is free at all sites and has been unused for the longest time, or None.
 
-    ``vlan_separated`` is the transport on which the VLAN ID must be free, too. A VLAN ID counts as used until its
-    latest release at any of the sites. Apply the rule of :func:`.choose_longest_unused`.
+    If ``vlan_separated`` is a transport, the VLAN ID must also be free on this transport. A VLAN ID counts as used
+    until its latest release at any of the sites. Apply the rule of :func:`.choose_longest_unused`.
     """
     unavailable = frozenset[int]().union(*(excluded[site] for site in sites))
     for size in WINDOW_SIZES:
@@ -245,7 +246,7 @@ class _FreeWindow:
     """The result of reading some free VLAN IDs of a site. Both attributes are pairs of release time and VLAN ID.
 
     ``first`` is the first VLAN ID that can be chosen, or None. ``last`` is the last VLAN ID that was read, or None if
-    all were read.
+    all free VLAN IDs were read.
     """
 
     first: tuple[datetime, int] | None

@@ -1,7 +1,8 @@
 """Archive files. Before SBF deletes rows from the database, SBF writes the rows as JSON lines into an archive file.
 
 A complete file is renamed to its final name, which the caller derives from the first row. If SBF is killed before it
-deletes the rows, the next run writes a file that begins with the same row, and so replaces this file.
+deletes the rows, the next run writes a file that begins with the same row, and therefore replaces the file of the
+killed run.
 """
 
 import json
@@ -26,8 +27,8 @@ def write_archive(folder: Path, name: str, rows: Iterable[Mapping[str, object]])
     """Write rows to the file ``name`` in ``folder``, and wait until the disk has them. Return the path.
 
     If root runs this process, a new folder gets the owner of its parent, and the file gets the owner of the folder, so
-    that SBF can write to the folder later. Raise BadInput if the file cannot be written. An existing file with this
-    name is then unchanged.
+    that SBF can write to the folder later. Raise BadInput if the file cannot be written. After this error, an existing
+    file with this name is unchanged.
     """
     path, new = folder / name, folder / f".{name}.new"
     try:

@@ -80,8 +80,8 @@ def read_entries(
 ) -> list[AuditEntry]:
     """Return at most ``limit`` entries, oldest first.
 
-    If ``after`` is None, return the newest entries; if not, the first entries with an ID above ``after``. Omit entries
-    with an ID above ``newest``.
+    If ``after`` is None, return the newest entries. If ``after`` is an ID, return the first entries with a higher ID.
+    Omit entries with an ID above ``newest``.
     """
     rows = select(AuditRow, ClusterRow.key).outerjoin(ClusterRow, ClusterRow.id == AuditRow.cluster_id)
     rows = rows.where(*selected.conditions()).limit(limit)
@@ -95,12 +95,12 @@ def read_entries(
 
 
 def find_settled_id(store: Store, after: int | None = None, pause: Callable[[float], object] = time.sleep) -> int:
-    """Return the ID up to which a reader can read the log without missing a late row: normally the newest row's ID.
+    """Return the ID up to which a reader can read the log without missing a row: normally the newest row's ID.
 
     On PostgreSQL, changes run in parallel, so a row can be committed later than a row with a higher ID. A reader that
-    next reads the rows above the higher ID would miss the late row. Therefore, wait until the transactions that are
-    open now have ended: normally some milliseconds, at most :data:`PATIENCE_S`. Ignore transactions that began more
-    than a minute ago, because transactions of SBF are shorter.
+    has read up to the higher ID, and next reads the rows above this ID, would miss the late row. Therefore, wait until
+    the transactions that are open now have ended: normally some milliseconds, at most :data:`PATIENCE_S`. Ignore
+    transactions that began more than a minute ago, because transactions of SBF are shorter.
 
     - If a transaction is still open after the wait, and ``after`` is not None, return the last ID before the first gap
       in the IDs above ``after``. The reader can read the later rows after the end of the transaction.

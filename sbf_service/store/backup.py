@@ -106,7 +106,8 @@ def _make_header(connection: Connection) -> BackupHeader:
 def _read_rows(connection: Connection, name: str, columns: Mapping[str, ColumnKind]) -> Iterator[tuple[object, ...]]:
     reading = select(table := make_table(name, columns))
     if name == ClusterRow.__tablename__:
-        # A cluster that joined a network refers to the cluster that created the network, and so must come later.
+        # A cluster that joined a network refers to the cluster that created the network. Therefore, the joining cluster
+        # must come later.
         reading = reading.order_by(table.c.network.is_not(None))
     streaming = {"stream_results": True, "yield_per": BATCH}
     return (tuple(row) for row in connection.execute(reading, execution_options=streaming))
@@ -114,10 +115,10 @@ def _read_rows(connection: Connection, name: str, columns: Mapping[str, ColumnKi
 
 @contextmanager
 def _create_file(path: Path) -> Iterator[gzip.GzipFile]:
-    """Create a file that only its owner can read. The file gets its name when it is completely on the disk.
+    """Create a file that only its owner can read. The file gets its name when the whole file is on the disk.
 
-    Until then, the file has a random name (``.NAME.….new``), because another backup to ``path`` may run at the same
-    time. If the process is killed, this file remains.
+    An incomplete file has a random name (``.NAME.….new``), because another backup to ``path`` may run at the same time.
+    If the process is killed, the incomplete file remains.
     """
     new: Path | None = None
     try:

@@ -28,7 +28,7 @@ from virtcloud.model.errors import BadInput
 FORMAT = "virtcloud-backup"
 FORMAT_VERSION = 1
 MAX_LINE = 1 << 30
-"""The maximum length of a line, in bytes. It protects the memory of ``sbf restore`` against damaged files.
+"""The maximum length of a line, in bytes. The maximum protects the memory of ``sbf restore`` against damaged files.
 
 The line of a cluster with 4,096 guests and the maximum size of user data has about 70 MB. PostgreSQL stores no value
 above 1 GiB.

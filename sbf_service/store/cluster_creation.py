@@ -67,8 +67,8 @@ class PutResult:
 class PutRequest:
     """A request for a cluster, with the limits that apply to the caller.
 
-    An error message names another cluster only if ``sees(owner)`` is true for that cluster's owner. ``starter`` is a
-    host that requests a job's cluster: the batch server has to confirm the job (:mod:`.job_proofs`).
+    An error message names another cluster only if ``sees(owner)`` is true for that cluster's owner. If a host requests
+    a job's cluster, ``starter`` is this host, and the batch server has to confirm the job (:mod:`.job_proofs`).
     """
 
     key: str
@@ -100,7 +100,7 @@ def put_cluster(  # noqa: PLR0913 - the request, its caller and the caller's lim
     QuotaExceeded if the owner's quota forbids the cluster. Raise Forbidden if the owner may not use a host, an image or
     the network, or if ``starter`` requests a spread. Raise Conflict if another cluster uses the key, the name, the VLAN
     ID or an access port. Also raise Conflict if the topology does not connect the sites. Raise NoVlanFree if no VLAN ID
-    or no service ID is free. Raise NoGateway if SBF finds no suitable gateway for a cluster that needs one. Raise
+    or no service ID is free. Raise NoGateway if the cluster needs a gateway, and SBF finds no suitable gateway. Raise
     NoCapacity if the hosts have too little free capacity. Raise BeyondLimit if SBF chose more hosts than ``limits``
     permit. Raise JobUnproven until the batch server has confirmed the job.
 
@@ -116,7 +116,7 @@ def put_cluster(  # noqa: PLR0913 - the request, its caller and the caller's lim
 
 
 def _needs_everything(put: PutRequest) -> bool:
-    """Return whether a creation must lock all sites, because it can change sites other than those of its hosts."""
+    """Return whether a creation must lock all sites, because it can change sites without hosts of the cluster."""
     spec = put.request.spec
     return bool(put.starter or spec.joins or spec.spread or spec.uses_gateways)
 
@@ -214,7 +214,7 @@ def _find_changed_hosts(unit: Unit, planned: PlannedCluster) -> frozenset[str]:
 
     The documents change in two cases:
 
-    - The new cluster has guests. They become peers of the network's other guests.
+    - The new cluster has guests. These guests become peers of the network's other guests.
     - The network gets its first transport. The transport limits the MTU of all segments.
     """
     network = planned.joined

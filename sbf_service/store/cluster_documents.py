@@ -56,8 +56,8 @@ def parse_current_spec(row: ClusterRow | ClusterRecord) -> ClusterSpec:
     """Return a cluster's spec with SBF's choices, and with the current ``shares_with``.
 
     Raise ValidationError with a note for SBF's log if another version of SBF stored a spec that this version cannot
-    read. The elements of the cluster then get no wanted state, because a wanted state without the cluster would remove
-    the cluster's network.
+    read. In this case, the elements of the cluster get no wanted state, because a wanted state without the cluster
+    would remove the cluster's network.
     """
     spec = row.resolved or row.spec
     try:
@@ -72,7 +72,7 @@ def parse_current_spec(row: ClusterRow | ClusterRecord) -> ClusterSpec:
 
 
 def parse_shown_spec(row: ClusterRow, placements: tuple[PlacementStatus, ...] = ()) -> tuple[ClusterSpec, str | None]:
-    """Return the spec to show to clients, and None or the reason why this version of SBF cannot read the stored spec.
+    """Return the spec to show to clients, and the reason if this version of SBF cannot read the stored spec, else None.
 
     If the stored spec is unreadable, the result contains only what SBF knows without the spec. Do not compute wanted
     states from the result.

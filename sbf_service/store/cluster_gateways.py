@@ -128,7 +128,7 @@ def delete_gateways(unit: Unit, cluster_id: str) -> None:
     """Delete the records of a cluster's gateways.
 
     Call this function after :func:`delete_vpn_access`, when every element has confirmed the cluster's removal. Until
-    then, the cluster uses the access port of each gateway.
+    this confirmation, the cluster uses the access port of each gateway.
     """
     unit.connection.execute(_DELETE_GATEWAYS, {"ended": cluster_id})
 

@@ -117,7 +117,8 @@ def plan_cluster(unit: Unit, topology: Topology, new: NewCluster, reserved: Rese
         _check_gateway_addresses(topology, planned.cluster, NetworkIdentity(new.spec.owner, new.key, new.attempt))
     check_filters(topology, planned.cluster.spec, planned.cluster.network.spec)
     if topology.access_ports and (ports := topology.access_ports & find_cluster_ports(topology, planned.cluster)):
-        # Clusters on the hosts too: an administrator may have moved a host with an ending cluster to another switch.
+        # Include the clusters on the hosts, because an administrator may have moved a host with an ending cluster to
+        # another switch.
         others = read_clusters_on(unit, list_elements(ports))
         check_ports_free(topology, planned.cluster, others, new.sees)
     return planned
@@ -126,8 +127,8 @@ def plan_cluster(unit: Unit, topology: Topology, new: NewCluster, reserved: Rese
 def _add_gateways(unit: Unit, topology: Topology, cluster: LiveCluster) -> LiveCluster:
     """Return the cluster with the gateways that its spec needs.
 
-    SBF chooses gateways for VPN access, gateways that can be the router, and a service node. Raise NotFound for an
-    unknown destination.
+    SBF chooses gateways for VPN access, gateways that can be the router, and a service node (the gateway that offers
+    services such as NFS). Raise NotFound for an unknown destination.
     """
     check_destinations(topology, cluster.spec, cluster.vlans)
     for role in list_roles(cluster.spec):

@@ -58,7 +58,7 @@ _READ_CLUSTERS = select(ClusterRow).order_by(ClusterRow.created_at, ClusterRow.k
 def select_clusters(*conditions: ColumnElement[bool]) -> Select[ClusterRow]:
     """Return the statement that reads the clusters that meet the conditions, oldest first.
 
-    Use a module constant for a frequent statement: building a statement takes longer than executing it.
+    Use a module constant for a frequent statement: building a statement takes longer than executing the statement.
     """
     return _READ_CLUSTERS.where(*conditions)
 

@@ -31,8 +31,8 @@ class ClusterRow(Base):
 
     - ``version``: incremented with every change of the cluster's view.
     - ``turn``: 0 for the key's first cluster, incremented with each change of the key's owner (``cluster_keys.py``).
-    - ``transport``: the transport that connects the sites, or None for a single site. A transport never changes after
-      it was set.
+    - ``transport``: the transport that connects the sites, or None for a single site. A value other than
+      None never changes.
     - ``name``: an optional name for use instead of the key, deleted when the cluster ends.
     - ``network``: if this cluster joined a network, the ID of the cluster that created the network. None: this cluster
       created its network.
@@ -103,7 +103,7 @@ class ClusterRecord(NamedTuple):
 
     @property
     def quarantined(self) -> bool:
-        """False: a live cluster has not ended."""
+        """Always False, because a live cluster has not ended."""
         return False
 
 

@@ -107,7 +107,7 @@ def set_lease_end(unit: Unit, row: ClusterRow, ends: datetime, cause: str = "") 
 def share_network(
     unit: Unit, key: str, owner: str, limits: RequestLimits, fence: AttemptFence = ANY_ATTEMPT
 ) -> ClusterView:
-    """Share a cluster's network with ``owner``, whose clusters may then join the network. Idempotent.
+    """Share a cluster's network with ``owner``: clusters of this owner may join the network. Idempotent.
 
     Raise NotFound for an unknown key. Raise Gone if ``fence`` does not match the newest cluster with this key. Raise
     Conflict if the cluster has joined another cluster's network, or is ending. Raise BeyondLimit if the network is

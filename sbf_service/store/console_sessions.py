@@ -36,7 +36,9 @@ class ConsoleSession:
 def create_session(
     unit: Unit, principal: Principal, lifetime: timedelta, random_bytes: RandomBytes
 ) -> tuple[SessionSecret, ConsoleSession]:
-    """Create a session that ends after ``lifetime``. Return its secret, which SBF does not store, and the session.
+    """Create a session that ends after ``lifetime``.
+
+    Return the session's secret, which SBF does not store, and the session.
 
     Also delete expired sessions.
     """

@@ -100,9 +100,9 @@ def translate_errors() -> Iterator[None]:
 def _make_concurrency_error(cause: BaseException | None) -> Conflict:
     """Return the error for a concurrent change, and log its cause.
 
-    The cause can also be a fault in SBF that violates a constraint. The caller then gets the same error, and only the
-    log contains the database's message. The log contains only the first line of this message, because the other lines
-    of a message of PostgreSQL can contain values of the row.
+    The cause can also be a fault in SBF that violates a constraint. For such a fault, the caller gets the same error,
+    and only the log contains the database's message. The log contains only the first line of this message, because the
+    other lines of a message of PostgreSQL can contain values of the row.
     """
     lines = str(cause).splitlines()
     log.warning("rows_changed_concurrently", cause=lines[0] if lines else "unknown")

@@ -68,7 +68,7 @@ def _begin_on_sqlite(connection: Connection) -> Iterator[None]:
     """Begin a transaction that can rebuild tables, to change constraints.
 
     A rebuild drops the old table, which would violate foreign keys to this table. SQLite cannot disable foreign keys
-    inside a transaction. Therefore, disable foreign keys before the transaction, and check all of them before the
+    inside a transaction. Therefore, disable foreign keys before the transaction, and check all foreign keys before the
     commit.
     """
     raw = connection.connection.cursor()

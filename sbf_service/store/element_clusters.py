@@ -1,6 +1,6 @@
 """The clusters of one element: wanted, confirmed, added and removed clusters.
 
-The statements are module constants, because building a statement takes longer than executing it.
+The statements are module constants, because building a statement takes longer than executing the statement.
 """
 
 from collections.abc import Collection, Sequence

@@ -48,8 +48,8 @@ HAS_TROUBLE: Final = or_(
     ElementRow.unsaved_since.is_not(None),
     and_(~equals_any(ElementRow.kind, DEVICE_KINDS), ElementRow.last_seen.is_(None)),
 )
-"""The condition that an element needs attention: it does not answer, has an error report or a pending save, or its
-agent never called SBF.
+"""The condition that an element needs attention: the element does not answer, has an error report or a pending save, or
+its agent never called SBF.
 """
 
 
@@ -189,7 +189,7 @@ def make_element_view(unit: Unit, name: str) -> ElementView:
 def make_last_view(unit: Unit, name: str) -> ElementView:
     """Return the view of an element, even if the element was removed from the topology.
 
-    The caller must have checked before that SBF has an element with this name.
+    The caller must already have checked that SBF has an element with this name.
     """
     return _format_element(unit.session.get_one(ElementRow, name))
 

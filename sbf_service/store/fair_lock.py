@@ -30,7 +30,7 @@ class FairLock:
         return len(self._queue)
 
     def __enter__(self) -> None:
-        """Acquire the lock, after all threads that requested it earlier."""
+        """Acquire the lock, after all threads that requested the lock earlier."""
         waiter = Lock()
         waiter.acquire()
         try:

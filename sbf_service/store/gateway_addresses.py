@@ -1,7 +1,7 @@
 """Gateways' own addresses in networks. A gateway with addresses has an interface in the network.
 
-A gateway gets addresses in a network for its first task there: router, SSH relay, publication, or service such as NFS.
-The gateway has the addresses until the network ends.
+A gateway gets addresses in a network for its first task in this network: router, SSH relay, publication, or service
+such as NFS. The gateway has the addresses until the network ends.
 """
 
 from collections import defaultdict
@@ -101,7 +101,7 @@ def _choose_addresses(unit: Unit, network: ClusterRow, gateway: Name) -> tuple[A
     """Return one free address of each subnet.
 
     Skip an address if a guest's spec contains the MAC address that is derived from this address. Otherwise, an invited
-    user could choose the router's future MAC address for a guest, and receive the packets to it.
+    user could choose the router's future MAC address for a guest, and receive the packets to the router.
     """
     known = read_network_addresses(unit, network)
     macs = {guest.mac for guest in known.guests}

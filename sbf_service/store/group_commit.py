@@ -25,8 +25,8 @@ MAX_GROUP = 16
 FindScope = Callable[[U], LockScope]
 """A function that returns the sites and names that a change must lock.
 
-The function reads the database in the unit of work that it receives. It raises OutsideScopeError if the change must
-lock everything.
+The function reads the database in the unit of work that it receives. The function raises OutsideScopeError if the
+change must lock everything.
 """
 
 

@@ -104,7 +104,7 @@ def _check_allowed(unit: Unit, new: NewImage, uploading: int = 0) -> None:
 
 
 def add_image(unit: Unit, new: NewImage, place_file: Callable[[], None] = lambda: None) -> tuple[CatalogueImage, bool]:
-    """Add an image. Idempotent. Return the image, and whether it is new.
+    """Add an image. Idempotent. Return the image, and whether the image is new.
 
     ``place_file`` moves the uploaded file to its final path. This function calls ``place_file`` after all checks, even
     if the image is already in the catalogue, because the file of that image may be missing. Raise the errors of
@@ -203,7 +203,9 @@ def revoke_certification(unit: Unit, name: Name, site: Name) -> CatalogueImage:
 
 
 def remove_image(unit: Unit, name: Name, sees: CanSeeOwner) -> CatalogueImage:
-    """Remove an image, and return it. Raise NotFound for an unknown name. Raise Conflict if clusters use the image.
+    """Remove an image, and return the image. Raise NotFound for an unknown name.
+
+    Raise Conflict if clusters use the image.
 
     The error names only clusters whose owner the caller may see (``sees``).
     """

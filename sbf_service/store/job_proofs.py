@@ -23,7 +23,7 @@ from virtcloud.model.views import JobStatement
 JOBS_TOPIC: Final = "jobs"
 """The topic under which the change feed announces questions to the waiting agents of batch servers."""
 QUESTION_LIFETIME: Final = timedelta(minutes=5)
-"""The lifetime of a question and its answer. No prologue script waits for a cluster for so long."""
+"""The lifetime of a question and its answer. No prologue script waits this long for a cluster."""
 MAX_OPEN_QUESTIONS: Final = 200
 """The maximum number of stored questions of one host."""
 
@@ -31,7 +31,7 @@ MAX_OPEN_QUESTIONS: Final = 200
 def check_job_proof(
     unit: Unit, key: str, spec: ClusterSpec, starter: str, *, use: bool
 ) -> JobUnproven | Forbidden | None:
-    """Check that the host ``starter`` may request a job's cluster. Return None if the host may do this.
+    """Check that the host ``starter`` may request a job's cluster. Return None if the host may request the cluster.
 
     With ``use``, delete the proof after a successful check. If there is no proof, return the error JobUnproven, and
     record a question unless the same question is already open. If the proof does not cover the request

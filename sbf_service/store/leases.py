@@ -71,8 +71,8 @@ def release_lease(unit: Unit, element: str, fence: int) -> None:
 def release_leases_of(unit: Unit, holder: str) -> None:
     """Release all leases of a restarted replica, and increment the fencing tokens of the leased elements.
 
-    Late writes of the replica's previous process then fail. Call this function within :meth:`Store.change`, because
-    several rows change.
+    After the release, late writes of the replica's previous process fail. Call this function within
+    :meth:`Store.change`, because several rows change.
     """
     unit.session.execute(
         update(ElementRow).where(ElementRow.lease_holder == holder).values(lease_until=None, fence=ElementRow.fence + 1)

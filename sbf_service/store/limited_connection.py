@@ -1,7 +1,7 @@
 """Connections to PostgreSQL that limit the time for each answer of the server.
 
 A server whose process is suspended, or a proxy that has lost its server, can hold a TCP connection open without
-answering. Neither the server's own time limits nor those of TCP end the client's wait for an answer.
+answering. Neither the server's own time limits nor TCP's time limits end the client's wait for an answer.
 """
 
 import time

@@ -4,9 +4,10 @@ A unit locks either everything, or a :class:`LockScope`: the sites and names tha
 parallel if their scopes have no site and no name in common. All locks are PostgreSQL's advisory locks, which end with
 the transaction, even if the connection is lost.
 
-**Lock order.** Each unit first acquires the lock :data:`EVERYTHING`. A unit with a scope acquires it in shared mode; a
-unit without a scope, in exclusive mode. A unit with a scope then locks the keys of its scope in ascending order, before
-its first change. For a unit that does not wait (``pg_try_advisory_xact_lock``), the order does not matter.
+**Lock order.** Each unit first acquires the lock :data:`EVERYTHING`. A unit with a scope acquires this lock in shared
+mode; a unit without a scope acquires this lock in exclusive mode. After that, a unit with a scope locks the keys of its
+scope in ascending order, before its first change. For a unit that does not wait (``pg_try_advisory_xact_lock``), the
+order does not matter.
 """
 
 from collections.abc import Iterable
@@ -62,7 +63,8 @@ class LockScope:
     def keys(self) -> frozenset[int]:
         """The second keys of the advisory locks: hashes of the sites and names.
 
-        Two units whose names differ, but have the same hash, wait for each other. This costs time, but is correct.
+        Two units whose names differ, but have the same hash, wait for each other. This wait costs time, but causes no
+        error.
         """
         return frozenset(map(_hash, (*(f"site {site}" for site in self.sites), *self.names)))
 

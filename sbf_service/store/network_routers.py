@@ -61,8 +61,9 @@ def replace_routers(unit: Unit, gateway: Name) -> None:
     """Choose another router for each network whose router is ``gateway``.
 
     Call this function if the gateway's agent is stale, or if the gateway has no link to the outside. The new router is
-    another gateway of the network: its agent is not stale, it has a link to the outside, and it has or gets addresses
-    in the network. If a network has no such gateway, the network's router stays the same.
+    another gateway of the network. The agent of the new router is not stale, and the new router has a link to the
+    outside, and has or gets addresses in the network. If no other gateway of a network meets these conditions, the
+    network's router stays the same.
     """
     networks = unit.connection.execute(_READ, {"gateway": gateway}).scalars().all()
     alive = find_alive_gateways(unit) - {gateway} if networks else frozenset()

@@ -253,7 +253,7 @@ def _allocate_at_new_sites(  # noqa: PLR0913, PLR0917 - the parameters of alloca
     reserved: ReservedVlans,
     sees: CanSeeOwner,
 ) -> dict[Name, VlanId]:
-    """Choose a VLAN ID at each new site: the network's VLAN ID, if it is free there.
+    """Choose a VLAN ID at each new site: the network's VLAN ID, if this VLAN ID is free at the site.
 
     If the network's VLAN ID is not free at a site, and the transport translates VLAN IDs, choose another VLAN ID for
     this site. Raise NoVlanFree if no suitable VLAN ID is free. If the transport separates networks only by their VLAN

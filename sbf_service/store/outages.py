@@ -1,6 +1,6 @@
 """Outages of SBF in the database: the records of the deadline sweep, and the changes at the end of an outage.
 
-All replicas share these records, so there is no outage while any replica runs. ``domain/outages.py`` contains the
+All replicas share these records, so an outage begins only when no replica runs. ``domain/outages.py`` contains the
 rules.
 """
 
@@ -32,7 +32,7 @@ log = get_log(__name__)
 
 
 def record_sweep(store: Store, longest_gap_s: float) -> None:
-    """Record that SBF runs, unless this was recorded less than ``RECORD_INTERVAL`` ago.
+    """Record that SBF runs, unless the last record is less than ``RECORD_INTERVAL`` old.
 
     If the last record is older than ``longest_gap_s``, an outage ends: postpone leases and setup deadlines.
     """
@@ -75,16 +75,19 @@ def _read_outage(unit: Unit, longest_gap_s: float) -> Outage | None:
 
 
 def _end_outage(unit: Unit, outage: Outage) -> tuple[int, int]:
-    """Postpone leases and setup deadlines after an outage, and record the outage's end. Return the numbers of both.
+    """Postpone leases and setup deadlines after an outage, and record the outage's end.
 
-    Omit clusters that were created after the outage began: SBF ran again when it created them.
+    Return the number of postponed leases, and the number of postponed deadlines.
+
+    Omit clusters that were created after the beginning of the outage, because SBF ran again when it created these
+    clusters.
     """
     _write_time(unit, OUTAGE_TIME)
     return _postpone_leases(unit, outage), _postpone_deadlines(unit, outage)
 
 
 def _postpone_leases(unit: Unit, outage: Outage) -> int:
-    """Postpone the ends of leases. Return their number."""
+    """Postpone the ends of leases. Return the number of postponed leases."""
     rows = find_clusters(
         unit,
         equals_any(ClusterRow.state, WANTED_STATES),
@@ -105,7 +108,7 @@ def _postpone_leases(unit: Unit, outage: Outage) -> int:
 
 
 def _postpone_deadlines(unit: Unit, outage: Outage) -> int:
-    """Postpone the setup deadlines of clusters that are being set up. Return their number."""
+    """Postpone the setup deadlines of clusters that are being set up. Return the number of postponed deadlines."""
     rows = find_clusters(
         unit,
         ClusterRow.state == ClusterState.CONFIGURING,

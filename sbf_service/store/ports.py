@@ -38,7 +38,7 @@ class PortRecord:
     def is_returned(self, wanted: SwitchWanted) -> bool:
         """Return whether SBF must restore the original use now.
 
-        This is the case if the port was released, and no cluster needs the port.
+        SBF must restore the original use if the port was released, and no cluster needs the port.
         """
         return self.leaving and not wanted.ports.get(self.port)
 
@@ -166,8 +166,8 @@ def release_removed_switch(unit: Unit, row: ElementRow, switch: Switch) -> None:
 def _clear_removed_switch(unit: Unit, name: str) -> None:
     """Delete the stored description of a removed switch, if all ports of the switch are restored.
 
-    SBF then no longer reconciles the switch. If the switch is unchecked, the switch is also no longer a reason to hold
-    networks (``unchecked_elements.py``).
+    After the deletion, SBF no longer reconciles the switch. If the switch was unchecked, the switch is also no longer a
+    reason to hold networks (``unchecked_elements.py``).
     """
     unit.session.flush()
     if unit.connection.execute(_READ_LEAVING, {"element": name}).scalar_one() is None:

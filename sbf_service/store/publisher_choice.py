@@ -59,7 +59,7 @@ def find_publisher(  # noqa: PLR0913, PLR0917 - the publication's data
 
 
 def prefer_router(unit: Unit, network: str, gateways: Iterable[Name]) -> list[Name]:
-    """Return the gateways. If the network's router is one of them, the router comes first.
+    """Return the gateways. If one of the gateways is the network's router, the router comes first.
 
     A guest sees the clients' addresses only if the packets come through the network's router.
     """

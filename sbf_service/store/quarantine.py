@@ -42,8 +42,9 @@ def declare_clean(  # noqa: PLR0913, PLR0917 - the declaration with its deadline
     unreachable element removes remaining configuration as soon as the element is reachable.
 
     The network of the VLAN ID can still run while some of its members (the clusters that joined the network) have
-    ended. Then the declaration concerns only the ended members: they no longer wait for the elements of ``site``. Raise
-    Conflict if the VLAN ID is claimed, but not in quarantine, and no ended member waits for an element of ``site``.
+    ended. In this case, the declaration concerns only the ended members: these members no longer wait for the elements
+    of ``site``. Raise Conflict if the VLAN ID is claimed, but not in quarantine, and no ended member waits for an
+    element of ``site``.
 
     ``cluster_id`` is the cluster to which the administrator's declaration refers; None if the administrator named no
     cluster. Raise Conflict if another cluster has the VLAN ID.

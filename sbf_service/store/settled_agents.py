@@ -54,7 +54,7 @@ class SettledAgents:
     def find(self, element: str) -> int | None:
         """Return the wanted revision of an element whose agent is settled, or None.
 
-        If this replica receives no notices, it cannot know whether the agent is settled: return None.
+        If this replica receives no notices, return None, because the replica cannot know whether the agent is settled.
         """
         return self._revisions.get(element) if self.gets_notices() else None
 
@@ -72,7 +72,10 @@ class SettledAgents:
         }
 
     def estimate_time(self) -> datetime:
-        """Return the database's time, computed from the last :meth:`load` and ``clock``. Requires a former load."""
+        """Return the database's time, computed from the last :meth:`load` and ``clock``.
+
+        Call this method only after a :meth:`load`.
+        """
         assert self._read_at is not None  # noqa: S101 - a settled agent was read
         read_at, clock_then = self._read_at
         return read_at + timedelta(seconds=self.clock() - clock_then)

@@ -51,8 +51,8 @@ class _DatabaseFile:
         """Raise OperationalError if a new connection would open another file than the first transaction used.
 
         If the former file is missing, SQLite would create a new file, and delete the former file's write-ahead log,
-        which still contains confirmed rows. If the former file then came back, old and new connections would
-        use two different logs.
+        which still contains confirmed rows. If the former file came back after that, old and new connections would use
+        two different logs.
         """
         if self._opened is not None:
             self.require_unchanged()
@@ -79,9 +79,10 @@ class _DatabaseFile:
 def _restrict_to_owner(file: Path) -> None:
     """Create a database file that only its owner can read. SQLite would create a file that everybody can read.
 
-    If users outside an existing file's group can access the file, restrict the access to the owner. Do the same for
-    SQLite's files next to it. A file that only the owner and the group can access stays unchanged, because an
-    administrator may have configured this access. Ignore errors: the later opening of the database reports them.
+    If users outside an existing file's group can access the file, restrict the access to the owner. Also restrict the
+    access to SQLite's files next to the database file. A file that only the owner and the group can access stays
+    unchanged, because an administrator may have configured this access. Ignore errors, because the later opening of the
+    database reports the same errors.
     """
     with suppress(OSError):
         file.touch(mode=OWNER_ONLY, exist_ok=False)

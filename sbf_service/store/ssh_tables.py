@@ -13,7 +13,7 @@ class SshCertificateRow(Base):
     """The record of a user's certificate for a cluster. SBF does not store the certificate itself.
 
     ``ssh_revocations.py`` deletes the row some time after the expiry. If SBF needs a deleted row again for an open
-    connection, it creates a row whose ``fingerprint`` is NULL.
+    connection, SBF creates a row whose ``fingerprint`` is NULL.
     """
 
     __tablename__ = "ssh_certificates"

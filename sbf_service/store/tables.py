@@ -110,7 +110,8 @@ class ElementRow(Base):
     - ``cpus``, ``memory_mb``: the capacity that a host's agent reported.
     - ``local_images``: the names of the images in the host's folder, separated by blanks.
     - ``known_vlans``: the VLAN IDs that SBF has managed on a device, without those that were always in other use. A
-      VLAN's name shows that SBF created the VLAN only if the VLAN ID is one of these (``domain/ownership.py``).
+      VLAN's name shows that SBF created the VLAN only if ``known_vlans`` contains the VLAN ID
+      (``domain/ownership.py``).
     - ``first_revision``: the first revision after the database was restored from a backup.
     - ``unchecked``: true from a restore of the database until the element is checked (``unchecked_elements.py``).
     """

@@ -48,7 +48,7 @@ itself computes the effects.
 class FormerTopology:
     """The topology that a change replaces, with its stored version.
 
-    ``topology`` is None if SBF has no topology yet. A version is stored even then.
+    ``topology`` is None if SBF has no topology yet. The version is stored even before the first topology.
     """
 
     version: int
@@ -99,8 +99,8 @@ class PreparedChange:
 def change_topology(store: Store, make: MakeTopology, *, who: str) -> int:
     """Replace the topology by the result of ``make``. Idempotent. Return the topology's version.
 
-    Compute the effects before the transaction, so that other calls do not wait. Compute them again if another call
-    changes the topology meanwhile. Raise the errors of :func:`put_topology` and of ``make``.
+    Compute the effects before the transaction, so that other calls do not wait. Compute the effects again if another
+    call changes the topology meanwhile. Raise the errors of :func:`put_topology` and of ``make``.
     """
     for _ in range(PREPARATIONS):
         with take_short_turns():

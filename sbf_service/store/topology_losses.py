@@ -119,8 +119,8 @@ def check_nothing_lost(unit: Unit, change: TopologyChange, live: Iterable[LiveCl
     - a used element changes its kind or site
     - a gateway of a running cluster returns to the topology at a site where the cluster has no VLAN ID
 
-    ``live`` contains the clusters at the sites that change. It may omit a cluster that has paths in both topologies and
-    loses nothing (:func:`loses_nothing`).
+    ``live`` contains the clusters at the sites that change. ``live`` may omit a cluster that has paths in both
+    topologies and loses nothing (:func:`loses_nothing`).
     """
     losses = list(_list_losses(unit, change, live))
     faults = list(dict.fromkeys(losses or list_broken_paths(change.topology, live)))
@@ -136,7 +136,7 @@ def _list_lost_sites(topology: Topology, live: Iterable[LiveCluster]) -> Iterato
 
 
 def _list_distant_gateways(topology: Topology, live: Iterable[LiveCluster]) -> Iterator[str]:
-    """Yield an error for each gateway that returns to the topology at a site where its cluster has no VLAN ID."""
+    """Yield an error for each cluster that has no VLAN ID at a site where its gateway returns to the topology."""
     for cluster in live:
         for name in (name for name in cluster.gateways if name in topology.gateways):
             site, keys = topology.site_of[name].name, list_role_keys(topology.gateways[name])

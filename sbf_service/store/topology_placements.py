@@ -43,7 +43,8 @@ def update_cluster_placements(
 ) -> None:
     """Add placements of a cluster on ``elements``, and end its other placements.
 
-    On the elements in ``changed``, the cluster's configuration changed: the placements there must be confirmed again.
+    On the elements in ``changed``, the cluster's configuration changed: the placements on these elements must be
+    confirmed again.
     """
     found = unit.session.scalars(select(PlacementRow).where(PlacementRow.cluster_id == cluster.id))
     parts = {part.element: part for part in found}

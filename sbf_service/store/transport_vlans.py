@@ -83,8 +83,8 @@ class VlanUser(NamedTuple):
 class VlanCollision:
     """Networks that share a VLAN ID on one transport, and therefore one Ethernet segment.
 
-    ``clusters`` are the keys of the clusters that created the running networks. ``quarantined`` are the keys of those
-    whose network is in quarantine.
+    ``clusters`` are the keys of the clusters that created the running networks. ``quarantined`` are the keys of the
+    clusters that created the networks in quarantine.
     """
 
     transport: str
@@ -153,7 +153,10 @@ def repair_claims(connection: Connection) -> None:
 
 
 def list_collisions(connection: Connection) -> Sequence[VlanCollision]:
-    """Return the VLAN IDs that several networks have on one transport. Earlier versions of SBF allowed this."""
+    """Return the VLAN IDs that several networks have on one transport.
+
+    Earlier versions of SBF could create such networks.
+    """
     found: dict[tuple[str, int], tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
     for transport, vlan, key, is_quarantined, _ in connection.execute(_READ_COLLISIONS):
         found[str(transport), vlan][is_quarantined].append(key)

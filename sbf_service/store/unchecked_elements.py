@@ -7,7 +7,8 @@ has an unchecked element:
   site gets an additional VLAN ID at any site.
 * If the element is a device, the site's pool loses no VLAN ID.
 * Each network with a VLAN ID at the site is *held*. If the element is a device, each network that uses a transport of
-  the site is held, too. Elements keep their existing configuration of a held network, but add nothing to it.
+  the site is held, too. Elements keep their existing configuration of a held network, but add no configuration of this
+  network.
 
 An element is checked as soon as it confirms its wanted state, unless it reports unknown clusters that it could not
 remove. An administrator can also declare the element clean or remove it from the topology.
@@ -185,8 +186,9 @@ _READ_WAITING = (
 def declare_element_clean(unit: Unit, name: str, reason: str) -> None:
     """Accept an administrator's declaration that nobody needs unknown clusters on an element. Idempotent.
 
-    On a device, SBF then deletes each VLAN or circuit with SBF's name (``domain/ownership.py``), even if SBF manages
-    the VLAN ID for the first time. Raise NotFound for an unknown element.
+    If the element is a device, SBF then deletes each VLAN or circuit with SBF's name from this device
+    (``domain/ownership.py``), even if SBF manages the VLAN ID for the first time. Raise NotFound for an unknown
+    element.
     """
     row = require_element(unit, name)
     has_unknown = row.kind in DEVICE_KINDS and row.known_vlans != ALL_VLAN_IDS

@@ -85,7 +85,7 @@ class Unit:
     changed: set[str] = field(default_factory=set)
     topology_version: int | None = None
     new_topology: Topology | None = None
-    """The topology that this unit stored as ``topology_version``. The store caches it after the commit."""
+    """The topology that this unit stored as ``topology_version``. The store caches this topology after the commit."""
     scope: LockScope | None = None
 
     @property
@@ -114,7 +114,7 @@ class Unit:
     def require_everything(self) -> None:
         """Raise OutsideScopeError if this unit has locked only a scope.
 
-        The store then runs the change again, in a unit that locks everything.
+        After this error, the store runs the change again in a unit that locks everything.
         """
         if self.scope is not None:
             raise OutsideScopeError
@@ -173,8 +173,8 @@ class Store:
     def change_scope(self, find_scope: FindScope[Unit], work: Callable[[Unit], T], *, who: str = "sbf") -> T:
         """Run ``work`` in a unit that locks a scope. Return the result of ``work``, or raise its error.
 
-        Find the scope, lock it, and find it again. If the scope has grown, or if ``work`` raises OutsideScopeError, run
-        ``work`` in a unit that locks everything.
+        Find the scope, lock the scope, and find the scope again. If the scope has grown, or if ``work`` raises
+        OutsideScopeError, run ``work`` in a unit that locks everything.
         """
         if self.has_scopes:
             try:
@@ -220,7 +220,7 @@ class Store:
 
     @contextmanager
     def dry_run(self) -> Iterator[Unit]:
-        """Open a unit for any change, and roll it back at the end."""
+        """Open a unit for any change, and roll the unit back at the end."""
         session = Session(self._writer)
         with translate_errors(), session, self._lock_sqlite():
             lock_everything(session.connection())

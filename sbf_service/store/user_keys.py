@@ -41,7 +41,7 @@ def add_user_key(unit: Unit, user: UserName, key: UserKey, limits: RequestLimits
 
 
 def remove_user_key(unit: Unit, user: UserName, fingerprint: KeyFingerprint) -> UserKeyView:
-    """Remove a key of a user, and return its view. Raise NotFound if the user has no such key."""
+    """Remove a key of a user, and return the key's view. Raise NotFound if the user has no such key."""
     row = unit.session.get(UserKeyRow, (user, fingerprint))
     if row is None:
         raise NotFound(f"{user} has no SSH key {fingerprint}; 'virtcloud key list' shows all keys")

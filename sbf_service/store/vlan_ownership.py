@@ -5,7 +5,7 @@ ID on the device before (*known* VLAN ID, docs/decisions/0097). Before a device 
 each VLAN that the change creates. SBF deletes the row when a later reading does not contain the VLAN.
 
 A VLAN ID is *in other use* at a site if a device of the site uses the VLAN ID for something other than clusters. Such a
-VLAN ID is not free. It becomes free when the latest readings of all devices of the site show no other use.
+VLAN ID is not free. The VLAN ID becomes free when the latest readings of all devices of the site show no other use.
 """
 
 import json

@@ -65,8 +65,8 @@ class ForeignVlanRow(Base):
 
     No new cluster gets the VLAN ID. ``since`` is the time when this use was first read. ``name`` is the VLAN's name on
     the device, or NULL if the device shows no name. On a switch, ``name`` is also NULL for a VLAN that SBF owns; such a
-    VLAN is in other use because an unmanaged port carries it. ``ports`` (JSON) lists the unmanaged ports that carry the
-    VLAN.
+    VLAN is in other use because an unmanaged port carries the VLAN. ``ports`` (JSON) lists the unmanaged ports that
+    carry the VLAN.
     """
 
     __tablename__ = "foreign_vlans"

@@ -158,8 +158,8 @@ def check_router(unit: Unit, row: ClusterRow, network: ClusterRow, former: VpnPr
     """Check that a user's device can become the only router of a network.
 
     ``row`` is the cluster for which the device gets a profile. ``former`` is the device's current profile, or None.
-    Raise BadInput if this cluster did not create the network but joined it, or if the network was created without
-    ``router: device``. Raise Conflict if another device is the router.
+    Raise BadInput if this cluster joined the network instead of creating the network, or if the network was created
+    without ``router: device``. Raise Conflict if another device is the router.
     """
     if row.id != network.id:
         raise BadInput(

@@ -127,7 +127,7 @@ def list_pending_elements(unit: Unit, row: ClusterRow) -> tuple[PendingElement, 
 def _list_removing_gateways(unit: Unit, row: ClusterRow) -> tuple[PendingElement, ...]:
     """Return the gateways of an ending or ended cluster that have not confirmed its removal.
 
-    Such gateways may still have the cluster's grants.
+    Such gateways may still permit devices to connect to the cluster's network.
     """
     if row.state in WANTED_STATES:
         return ()

@@ -1,6 +1,6 @@
 """Creation and revocation of devices' VPN profiles, and replacement of the certificate authority.
 
-SBF revokes all profiles when it replaces the certificate authority.
+When SBF replaces the certificate authority, SBF revokes all profiles.
 
 The transaction that changes profiles also increments the wanted revisions of the gateways. A gateway's wanted document
 contains a grant for each valid profile of the gateway's clusters.

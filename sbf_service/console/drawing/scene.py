@@ -32,7 +32,7 @@ class Box:
     path: str | None = None
     lit: bool = False
     header: float = 0
-    """The height of the part of the box that contains the label. 0 selects a default."""
+    """The height of the label's area inside the box. 0 selects a default."""
     note: str = ""
     indent: float = 9
     """The distance of the label from the left side."""
@@ -89,7 +89,7 @@ class SceneBuilder:
     gauges: list[Box] = field(default_factory=list)
 
     def finish(self, width: float, height: float) -> Scene:
-        """Return the drawing. Lines that are ``lit`` are painted after the other lines, and so cover them."""
+        """Return the drawing. Lines that are ``lit`` are painted after the other lines, and cover the other lines."""
         lines = sorted(self.lines, key=lambda line: line.lit)
         boxes, labels = tuple(self.boxes), tuple(self.labels)
         return Scene(width, height, tuple(self.frames), tuple(lines), boxes, labels, tuple(self.gauges))

@@ -42,7 +42,7 @@ class MapContents:
     path_of: PathOf
     only: frozenset[Name] | None = None
     transport: Name | None = None
-    """The only transport to draw; None: no transports if ``only`` is set, otherwise all transports of ``sites``."""
+    """The only transport to draw. None: draw all transports of ``sites``, or no transport if ``only`` is set."""
     site_levels: Mapping[Name, Level] = field(default_factory=dict)
     """The levels of sites' own troubles, such as an empty pool."""
 
@@ -51,7 +51,7 @@ class MapContents:
         return self.only is None or element in self.only
 
     def is_lit(self, *ports: PortRef) -> bool:
-        """Return whether all these ports carry the cluster."""
+        """Return whether all these ports carry the drawn cluster."""
         return bool(self.lit) and all(port in self.lit for port in ports)
 
 
@@ -118,7 +118,7 @@ def _add_attachment(contents: MapContents, column: Column, attachment: Attachmen
     if port.element not in names or attachment.transport not in list_transports(contents):
         return
     device = contents.topology.elements[port.element]
-    if isinstance(device, Edge):  # the attachment names the port to the switch; the core port leads to the transport
+    if isinstance(device, Edge):  # the attachment is the port to the switch; the core port leads to the transport
         port = PortRef.of(device.name, device.core_port or PortName("core"))
     if port.port not in column.left[port.element]:
         column.left[port.element].insert(0, port.port)
@@ -128,7 +128,7 @@ def _add_attachment(contents: MapContents, column: Column, attachment: Attachmen
 def _order_devices(topology: Topology, site: Site) -> list[Device]:
     """Return the edges of a site, then the site's switches.
 
-    Each switch follows the device that links it to the transport.
+    Each switch follows the device that links the switch to the transport.
     """
     found: list[Device] = list(site.edges)
     starts = [attachment.port.element for attachment in site.attachments]

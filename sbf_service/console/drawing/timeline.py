@@ -70,7 +70,7 @@ def draw_timeline(view: ClusterView, entries: Sequence[AuditEntry], now: datetim
 def _has_creation(events: Sequence[AuditEntry]) -> bool:
     """Return whether the events include the event of the cluster's creation.
 
-    This event is missing if it was pruned, or if only newer events were read.
+    This event is missing if SBF has archived the event (``sbf prune``), or if ``events`` contains only newer events.
     """
     return any(entry.what == CREATED for entry in events)
 

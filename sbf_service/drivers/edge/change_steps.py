@@ -71,7 +71,9 @@ def _check_creation(templates: EdgeTemplates, circuit: Circuit, foreign: Mapping
 
 
 def plan_steps(templates: EdgeTemplates, difference: EdgeDifference, reading: EdgeReading) -> list[ChangeStep]:
-    """Return the steps that apply a difference. The driver sends them after the steps of :func:`plan_preparations`.
+    """Return the steps that apply a difference.
+
+    The driver sends these steps after the steps of :func:`plan_preparations`.
 
     Omit the commands that enter and leave the configuration mode. Raise Refused for a circuit that the platform cannot
     create: see :func:`separate_refused`.

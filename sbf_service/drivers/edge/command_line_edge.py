@@ -52,8 +52,8 @@ class CommandLineEdge:
         """Apply a difference without saving the configuration.
 
         On a device with a candidate configuration, a refused line discards the whole change. On other devices, a
-        refused line stops only the steps that concern the same service, VLAN or port. Circuits that the platform cannot
-        create stop no other circuit.
+        refused line stops only the steps that concern the same service, VLAN or port. A circuit that the platform
+        cannot create does not prevent the change of other circuits.
         """
         if not difference:
             return

@@ -101,7 +101,7 @@ class EdgeDialect:
     see: Callable[[Sequence[str], VlanSet], EdgeReading]
     instead: Mapping[str, Commands] = field(default_factory=dict)
     """Alternatives to commands of ``show``, by command. The driver sends a command's alternatives if the device refuses
-    the command or the answer is empty. ``see`` then parses the answer to an alternative.
+    the command or the answer is empty. In this case, ``see`` parses the answer to the alternative.
     """
     domain: Callable[[Circuit, Transport], str]
     unmake: Mapping[str, Commands]

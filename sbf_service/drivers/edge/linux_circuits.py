@@ -68,7 +68,7 @@ class ServiceDevices:
     """The service devices of one edge for the given transports."""
 
     def __init__(self, edge: Edge, transports: Iterable[Transport]) -> None:
-        """Store those of ``transports`` that a Linux edge supports."""
+        """Store the transports in ``transports`` that a Linux edge supports."""
         self._edge = edge
         self.transports = {transport.name: transport for transport in transports if transport.kind in PREFIXES}
 

@@ -6,8 +6,8 @@ service device removes the tag, so the VLAN ID of a cluster can differ from site
 with ``advertise-all-vni`` announces a VNI when the service device of the VNI comes up.
 
 A new service device is in no VLAN. SBF adds the VLAN while the service device is down, and brings the service device up
-last. When SBF removes a circuit, it first removes the VLAN from the customer port. Therefore frames of two clusters are
-never mixed.
+last. When SBF removes a circuit, SBF first removes the VLAN from the customer port. Therefore frames of two clusters
+are never mixed.
 """
 
 from collections.abc import Iterable, Iterator
@@ -67,8 +67,8 @@ class LinuxEdge:
         """Apply a difference. A refused line does not stop the following lines.
 
         If a line that removes a circuit or remnant is refused, add only circuits that share no VLAN with the circuits
-        and remnants to remove. If the VLAN of one of these remnants is unknown, add no circuit. Any other added circuit
-        could connect the former service and the new service.
+        and remnants to remove. If the VLAN of one of these remnants is unknown, add no circuit. Otherwise, an added
+        circuit could connect the service of a circuit that was not removed with the service of the added circuit.
 
         After the last line, raise Refused with the messages of all refused lines. If the transport of an added circuit
         is unknown, or if the topology lacks a field of the edge that this transport needs, raise Refused and send no

@@ -104,7 +104,7 @@ def find_foreign_domains(templates: EdgeTemplates, reading: EdgeReading) -> dict
 def _omit_own_vlans(
     templates: EdgeTemplates, foreign: Iterable[ForeignVlan], own: Iterable[Circuit | CircuitRemnant]
 ) -> tuple[ForeignVlan, ...]:
-    """Return ``foreign``; on a platform with numbered bridge domains, without the VLANs of SBF's circuits and remnants.
+    """Return ``foreign``. If the platform has numbered bridge domains, omit the VLANs of SBF's circuits and remnants.
 
     ``own`` contains these circuits and remnants. On such a platform, others may use the bridge domain with the number
     of a VLAN, while SBF has the VLAN on a port in another domain. If this VLAN counted as foreign, SBF could not remove

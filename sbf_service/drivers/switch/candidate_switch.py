@@ -56,7 +56,7 @@ class CandidateSession(Protocol):
     def confirm(self) -> None:
         """Confirm the commit and unlock the configuration.
 
-        The commit then survives a restart of the device, unless the session is of the class :class:`SavesStartup`.
+        A confirmed commit survives a restart of the device, unless the session is of the class :class:`SavesStartup`.
         """
 
     def revert(self) -> None:

@@ -69,8 +69,8 @@ class CommandLineSwitch:
         """Apply a difference without saving the configuration.
 
         First empty the lists of allowed VLANs that must be empty, and read these lists back. A port becomes a trunk
-        only after its list was read as empty. If the switch refuses a command, send the remaining commands all the
-        same, because they can concern other clusters, and then raise Refused with all faults.
+        only after its list was read as empty. If the switch refuses a command, continue with the remaining commands,
+        because these commands can concern other clusters. After the last command, raise Refused with all faults.
 
         Raise Refused before the first change if the switch reserves a VLAN ID of the difference. If a port still
         carries every VLAN after the commands that should have emptied its list, raise Refused without sending further
@@ -148,9 +148,9 @@ class CommandLineSwitch:
         """Send commands block by block, and yield a fault for each refused command.
 
         If the last command of a block leaves a mode, the first command enters this mode. If the device refuses the
-        first command, the last command leaves the configuration mode instead. The driver then enters the configuration
-        mode again. Otherwise, the last command of the next block could end the session. If the device refuses the
-        configuration mode, send no further block.
+        first command, the last command leaves the configuration mode instead. The driver enters the configuration mode
+        again before the next block. Without the configuration mode, the last command of the next block could end the
+        session. If the device refuses the configuration mode, send no further block.
         """
         dialect, refused_ports = self._dialect, set[str]()
         opening = dialect.configure

@@ -27,7 +27,10 @@ def find_command_vlans(dialect: Dialect, line: str, block: Sequence[str], differ
 
 
 def find_command_ports(dialect: Dialect, line: str, block: Sequence[str]) -> frozenset[str]:
-    """Return the port that the command ``line`` names. If it names no port, return all ports that ``block`` names."""
+    """Return the port that the command ``line`` names.
+
+    If ``line`` names no port, return all ports that ``block`` names.
+    """
     return _find_named_ports(dialect, [line]) or _find_named_ports(dialect, block)
 
 

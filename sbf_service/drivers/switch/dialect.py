@@ -149,7 +149,8 @@ class PortConventions(Protocol):
 class Dialect:
     """The commands and answers of a platform.
 
-    ``see`` parses the answers to ``show``, in the order of the commands. It raises ValueError for an unknown answer.
+    ``see`` parses the answers to ``show``, in the order of the commands. ``see`` raises ValueError for an unknown
+    answer.
     """
 
     title: str

@@ -2,8 +2,8 @@
 
 A parser raises ValueError for an unknown answer. :func:`parse_neighbours` accepts an answer without neighbours only if
 the answer matches ``nobody`` of the platform's :class:`LldpFormat`, or if the device prints that the number of
-neighbours is 0. If the device prints the number of its neighbours, this function must find the same number. A neighbour
-that lacks one of its two ports (the local port and the neighbour's port) is an error.
+neighbours is 0. If the device prints the number of its neighbours, :func:`parse_neighbours` must find the same number
+of neighbours. A neighbour that lacks one of its two ports (the local port and the neighbour's port) is an error.
 """
 
 import re

@@ -189,7 +189,7 @@ class SimulatedSwitch:
     def _drift(self) -> None:
         """Remove all VLANs from the first trunk that carries VLANs and is not ``SPARE_PORT``.
 
-        Then delete the event's file. If there is no such trunk, change nothing.
+        After the removal, delete the event's file. If there is no such trunk, change nothing.
         """
         memory = self._load()
         for name, port in memory.running.ports.items():

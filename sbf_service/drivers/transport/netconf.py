@@ -21,7 +21,7 @@ ACTIVE_CONFIGURATION = {"database": "committed", "inherit": "inherit"}
 class JunosSession(NapalmSession):
     """A session by NAPALM's ``junos``. SBF locks and unlocks the configuration.
 
-    NAPALM would unlock before the confirmation, and another user's commit would then confirm SBF's commit. A private
+    NAPALM would unlock before the confirmation, so that another user's commit would confirm SBF's commit. A private
     copy is no alternative: Junos commits a private copy only without a confirm timer (Junos XML protocol guide).
     """
 
@@ -163,7 +163,10 @@ class IosXrSession(NapalmSession):
         return (self.call(self._show),)
 
     def show_neighbours(self) -> str:
-        """Return the neighbours in XML. NAPALM's parser is not used: it returns no neighbours for an unknown answer."""
+        """Return the neighbours in XML.
+
+        NAPALM's parser is not used, because this parser treats an unknown answer as an answer without neighbours.
+        """
         from napalm.iosxr_netconf.constants import LLDP_RPC_REQ_FILTER  # noqa: PLC0415 - slow to load
 
         return self.call(lambda driver: str(driver.device.get(("subtree", LLDP_RPC_REQ_FILTER)).xml))

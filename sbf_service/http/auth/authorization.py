@@ -72,8 +72,9 @@ def authorize_cluster(
 ) -> None:
     """Check the caller's right to ``action`` on a cluster, in a separate transaction.
 
-    Raise Forbidden if the caller has no right to ``action`` on any cluster. If the caller lacks only the right on this
-    cluster, raise Forbidden if the caller may read the cluster, and NotFound otherwise.
+    Raise Forbidden if the caller has no right to ``action`` on any cluster. If the caller has the right on other
+    clusters, but not on this cluster, raise Forbidden if the caller may read this cluster. If the caller may not read
+    this cluster either, raise NotFound.
     """
     caller.require_for_any(action, "cluster")
     if caller.is_unrestricted(action):
@@ -179,8 +180,8 @@ def restrict_to_visible(caller: Caller, selected: ClusterFilter) -> ClusterFilte
 def authorize_element(store: Store, caller: Caller, action: Action, name: Name) -> None:
     """Check the caller's right to ``action`` on an element.
 
-    Raise Forbidden if the caller lacks the right. For an unknown element, raise NotFound only if the right depends on
-    the element's site.
+    Raise Forbidden if the caller lacks the right. If the right depends on the element's site, raise NotFound for an
+    unknown element. Otherwise, do not check whether the element exists.
     """
     caller.require_for_any(action, "element")
     sites: frozenset[Name] = frozenset()

@@ -106,7 +106,7 @@ class PeerHttpProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # uv
     def _check_request(self, former: object) -> None:
         """Close an idle connection. Otherwise, schedule the next check.
 
-        A connection is idle if it has had no request, or if its newest request was already answered at the previous
+        A connection is idle if it has had no request, or if SBF had already answered its newest request at the previous
         check. A connection is also idle if SBF has awaited a body since the previous check, and no data has arrived.
 
         ``former`` describes the newest request at the previous check:

@@ -266,7 +266,7 @@ def _reader(service: SbfService) -> OnDemandReader:
 
 @router.post("/{name}/ports/adopt", status_code=HTTPStatus.NO_CONTENT, responses=RECONCILE_PROBLEMS)
 def adopt_ports(name: Name, adoption: PortAdoption, caller: CurrentCaller, service: CurrentService) -> None:
-    """Allow SBF to manage a switch's ports, although they have a configuration that SBF did not make."""
+    """Allow SBF to manage a switch's ports, although these ports have a configuration that SBF did not make."""
     authorize_element(service.store, caller, Action.ADOPT_PORT, name)
     with service.store.change(who=caller.who) as unit:
         adopt_switch_ports(unit, _require_switch(unit, name), adoption.ports)

@@ -36,7 +36,7 @@ from virtcloud.model.image import (
 from virtcloud.model.values import Name, UserName
 
 WRITE_BYTES = 1 << 20
-"""Number of bytes that an upload collects before a thread writes them."""
+"""Number of bytes that an upload collects before a thread writes these bytes."""
 
 OwnerQuery = Annotated[
     UserName | None, Query(description="Only images of this owner; without effect for the agent of a host.")

@@ -134,7 +134,7 @@ async def open_session(  # noqa: PLR0913, PLR0917 - FastAPI passes each paramete
 async def _handshake(user: WebSocket, registration: ExitStack) -> AsyncIterator[Waiter]:
     """Yield a waiter that a stop of the service wakes. The ``async with`` block must accept the user's call.
 
-    If the block raises VirtcloudError, close ``registration``, and then answer the call with the error.
+    If the block raises VirtcloudError, first close ``registration``, and then answer the call with the error.
     """
     service, _, _ = _parts(user)
     with service.change_feed.watch(uncompared=(HANDSHAKES_TOPIC,)) as waiter:

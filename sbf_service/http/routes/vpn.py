@@ -103,7 +103,7 @@ async def get_vpn_profile(  # noqa: PLR0913, PLR0917 - FastAPI passes each param
 ) -> VpnProfileView:
     """Return a profile, with the elements that have not confirmed the profile yet.
 
-    With ``wait``, wait until the list of these elements, or the error of one of them, changes.
+    With ``wait``, wait until the list of these elements, or the error of one of these elements, changes.
     """
 
     def read() -> VpnProfileView:

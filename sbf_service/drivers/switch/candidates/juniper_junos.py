@@ -247,7 +247,7 @@ def _render_restoration(port: PortName, use: PortUse, reading: JunosReading) -> 
 def _find_deletable_vlans(vlans: VlanSet, reading: JunosReading) -> Iterator[str]:
     """Yield the names of VLANs to delete. Skip a name that also denotes a VLAN ID outside ``vlans``.
 
-    The read-back then reports the skipped VLANs.
+    The read-back reports the skipped VLANs.
     """
     for name in dict.fromkeys(reading.names[vlan] for vlan in vlans if vlan in reading.names):
         if VlanSet(vlan for vlan, other in reading.names.items() if other == name) <= vlans:
@@ -257,7 +257,7 @@ def _find_deletable_vlans(vlans: VlanSet, reading: JunosReading) -> Iterator[str
 def _render_removal(port: PortName, vlans: VlanSet, reading: JunosReading) -> Iterator[str]:
     """Yield the lines that delete members. Skip a member, such as a range, that also denotes VLANs outside ``vlans``.
 
-    The read-back then reports the VLANs of the skipped member.
+    The read-back reports the VLANs of the skipped member.
     """
     for member, denoted in reading.members.get(PORTS.canonical(port), {}).items():
         if denoted & vlans and not denoted - vlans:

@@ -60,7 +60,7 @@ def parse_answers(answers: Sequence[str]) -> SwitchReading:
 def _parse_members(text: str) -> Iterator[tuple[str, str]]:
     """Yield the memberships (kind, port) of a list: ``T Te 0/30,35-37``, ``U Te 1/1-1/3,1/5``, ``T Po1(Te 1/47-1/48)``.
 
-    The ports in parentheses are the members of a link aggregate. They have no VLANs of their own.
+    The ports in parentheses are the members of a link aggregate. These members have no VLANs of their own.
     """
     if text.strip():
         match = re.fullmatch(r"([A-Za-z]) ([A-Za-z]+) ?([\d/,-]+)(?:\([^()]*\))?", text.strip())

@@ -3,7 +3,7 @@
 The account must be allowed to use sudo without a password.
 
 From release 202305 on, a port accepts VLANs only after ``config switchport mode`` has made the port a trunk. Earlier
-releases lack this command: on them, every port except a routed port accepts VLANs.
+releases lack this command: on these releases, every port except a routed port accepts VLANs.
 
 Sources: networking-generic-switch for the commands; sonic-utilities' pull requests (210, 1050) for ``show vlan
 config``; Cisco's SONiC guide for ``show lldp neighbors``, whose output has the form of lldpcli(8). From memory, not
