@@ -22,7 +22,8 @@ from virtcloud.model.errors import BadInput, Forbidden, VirtcloudError
 from virtcloud.scheduler.status import read_status
 
 AGENT_STALE_AFTER = timedelta(minutes=3)
-"""An agent is stale if its last call to SBF is older than this. A running agent calls SBF at least once a minute."""
+"""An agent is stale if its last call to SBF is older than this duration. A running agent calls SBF at least once a
+minute."""
 SENT = "0"
 
 

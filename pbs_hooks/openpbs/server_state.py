@@ -53,7 +53,8 @@ class InstalledHook:
 
 
 RESOURCES = (PbsResource("vcluster", "string", "m"), PbsResource("vcluster_spec", "string", "im"))
-"""virtcloud's resources. Flag ``m``: the hosts of a job receive the resource. Flag ``i``: users do not see it."""
+"""virtcloud's resources. Flag ``m``: the hosts of a job receive the resource. Flag ``i``: users do not see the
+resource."""
 
 SERVER_HOOK, MOM_HOOK = "virtcloud_server", "virtcloud_mom"
 
@@ -262,7 +263,7 @@ def _compare_attributes(wanted: InstalledHook, installed: InstalledHook) -> Iter
     """Yield the changes of a hook's attributes. ``event`` is first: PBS rejects ``fail_action`` without an event.
 
     These changes must precede the change of the program. If a hook with a program gets ``freq``, OpenPBS 23.06 also
-    runs the hook in the server, even after the hook's deletion. pbs_server then only logs errors and does no other
+    runs the hook in the server, even after the hook's deletion. In this state, pbs_server logs errors and does no other
     work.
     """
     for name in sorted(wanted.attributes, key=lambda key: (key != "event", key)):

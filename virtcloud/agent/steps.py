@@ -19,7 +19,9 @@ from virtcloud.model.wanted import GuestWanted, Segment
 
 
 class StepPending(VirtcloudError):
-    """A step cannot be applied yet, for example because an image is being fetched. This is no error of the host.
+    """A step cannot be applied yet, for example because an image is being fetched.
+
+    A pending step is no error of the host.
 
     The message states for what the step waits. The reconciler tries again later.
     """

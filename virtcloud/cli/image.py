@@ -175,7 +175,7 @@ def verify(context: click.Context, name: str, as_json: bool) -> None:
 @printing.json_option
 @click.pass_context
 def certify(context: click.Context, name: str, sites: tuple[str, ...], *, revoke: bool, as_json: bool) -> None:
-    """Certify an image for a site, as an administrator of the site: you state that the image may be trusted there.
+    """Certify an image for a site, as an administrator of the site: you state that the site may trust the image.
 
     Example: virtcloud image certify debian12 --site brno
     """

@@ -148,9 +148,9 @@ class Cluster(PolledCluster):
     ) -> None:
         """Copy files or folders to all guests, or to ``guests``. The other arguments are those of `run`.
 
-        ``remote`` is a folder in each guest. If only one file or folder is copied, ``remote`` can also be its new name.
-        The default is the home folder of the user in the guest. Raise GuestsFailed if the copy failed on any guest; no
-        incomplete file remains. Raise BadInput for a local file that does not exist.
+        ``remote`` is a folder in each guest. If only one file or folder is copied, ``remote`` can also be the new name
+        of this file or folder. The default is the home folder of the user in the guest. Raise GuestsFailed if the copy
+        failed on any guest; no incomplete file remains. Raise BadInput for a local file that does not exist.
         """
         sources = list_sources([local] if isinstance(local, str | Path) else local)
         with open_logins(self._sbf, self.key, self.view.id) as logins:

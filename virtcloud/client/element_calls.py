@@ -76,7 +76,7 @@ class ElementCalls(SbfCalls):
     def adopt_ports(self, element: str, uses: Mapping[PortName, PortUse]) -> None:
         """Allow SBF to replace the configuration of ports that SBF did not configure. Idempotent.
 
-        ``uses`` maps each port to the use that the caller saw. The call does not read the device. If SBF then finds
+        ``uses`` maps each port to the use that the caller saw. The call does not read the device. If SBF later finds
         that one of these ports serves something other than SBF's VLANs, SBF starts to configure the port only if the
         port's present use equals the use in ``uses``.
         """

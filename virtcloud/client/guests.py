@@ -49,7 +49,7 @@ class ClusterGuest:
     """A guest of a cluster. ``view`` is the last answer of SBF.
 
     The methods ``stop``, ``start`` and ``reset`` have a parameter ``wait``. If ``wait`` is true, these methods return
-    when the host has confirmed the change, and their ``progress``, ``timeout`` and errors are those of
+    when the host has confirmed the change. The parameters ``progress`` and ``timeout``, and the errors, are those of
     :meth:`wait_confirmed`. If ``wait`` is false, these methods return when SBF has recorded the change.
     """
 
@@ -95,7 +95,7 @@ class ClusterGuest:
         return self._open(SessionRequest(kind=SessionKind.LOG, follow=follow))
 
     def connect(self, port: int) -> SessionStream:
-        """Connect to a TCP port of the guest, inside its network. Raise Refused if no process listens there."""
+        """Connect to a TCP port of the guest, inside its network. Raise Refused if no process listens at the port."""
         return self._open(SessionRequest(kind=SessionKind.PORT, port=port))
 
     def console(self) -> SessionStream:

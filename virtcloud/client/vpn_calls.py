@@ -69,7 +69,10 @@ class VpnCalls(SbfCalls):
         return self._documents(VpnProfileView, answer)
 
     def renew_authority(self) -> AuthorityRenewal:
-        """Replace the certificate authority, and revoke all profiles of all clusters. Only operators may call this."""
+        """Replace the certificate authority, and revoke all profiles of all clusters.
+
+        Only operators may make this call.
+        """
         return self._document(AuthorityRenewal, self._connection.send("POST", "/v1/vpn/authority/renew"))
 
 

@@ -61,7 +61,8 @@ def frr_files(edge: Edge, topology: Topology) -> dict[str, str]:
 def _neighbor_lines(edge: Edge, peer: IPv4Address) -> Iterator[str]:
     """Yield the configuration lines of a neighbour.
 
-    Only the edge with the lower address opens the TCP connection, because BGP sessions then start faster.
+    Only the edge with the lower address opens the TCP connection, because BGP sessions start faster if only one edge
+    connects.
     """
     yield f" neighbor {peer} peer-group edges"
     if IPv4Address(str(edge.loopback)) > peer:

@@ -117,7 +117,7 @@ class PreparationSide(StrEnum):
 class PreparationSheet(Document):
     """The commands that administrators enter once on one device. SBF never enters these commands.
 
-    Administrators replace the placeholders in angle brackets with their values.
+    Administrators replace each placeholder in angle brackets with the placeholder's value.
     """
 
     side: PreparationSide

@@ -154,8 +154,8 @@ class ElementErrorReport(Document):
     """An element's report of the reasons why it cannot reach the wanted state of ``revision``.
 
     The owner of a cluster can read the cluster's error in ``clusters``. ``refused`` contains the clusters that the
-    element has refused several times in a row. If one of these clusters is still being set up, it fails immediately,
-    before its deadline.
+    element has refused several times in a row. A refused cluster that is still being set up fails immediately, before
+    its deadline.
     """
 
     revision: Revision

@@ -90,7 +90,7 @@ class ServerObservation:
 
 
 def observe(scheduler: Scheduler, clusters: ClusterApi) -> ServerObservation:
-    """Return a complete observation. If this is impossible, raise SchedulerUnavailable or an error of SBF.
+    """Return a complete observation. If a reading fails, raise SchedulerUnavailable or an error of SBF.
 
     Clusters are read before jobs. In the reverse order, a cluster created between the two readings would appear without
     its job.

@@ -192,7 +192,7 @@ def _request_cluster(event: ServerHookEvent, order: ClusterOrder) -> Optional[St
 
 
 def _add_user_keys(event: ServerHookEvent, order: ClusterOrder) -> ClusterOrder:
-    """Add the public SSH keys in the user's home folder, if this host can read them."""
+    """Add the public SSH keys in the user's home folder to the request, if this host can read these keys."""
     if not event.settings.user_keys:
         return order
     try:

@@ -160,7 +160,7 @@ def _open_image(parent: int, name: str, size_mb: int, owner: tuple[int, int]) ->
 
 
 def run_program(*command: str, fd: int) -> None:
-    """Run a program, which inherits the descriptor ``fd``. If it fails, raise OSError with the program's message."""
+    """Run a program, which inherits the descriptor ``fd``. If the program fails, raise OSError with its message."""
     program = shutil.which(command[0], path=SEARCH_PATH)
     if program is None:
         raise FileNotFoundError(f"the program {command[0]} is missing")

@@ -14,7 +14,7 @@ from virtcloud.model.vpn import Fingerprint, VpnGrant
 from virtcloud.model.wanted import Segment
 
 ETHERNET_MTU: Final = 1500
-"""The MTU of OpenVPN's tap. If a network has a smaller MTU, its devices get the network's MTU."""
+"""The MTU of OpenVPN's tap. If a network has a smaller MTU, the network's devices get this smaller MTU."""
 NO_GRANT: Final = "this profile gives no access: it was revoked or replaced, or its cluster has ended"
 LEASE_ENDED: Final = "the lease of this cluster has ended"
 REPLACED: Final = "the same profile connected from another device"

@@ -91,7 +91,7 @@ class ClusterNamespaces:
         self._files = NamespaceFiles(folder)
         self._list_admitted = list_admitted
         self._sets_lock = threading.Lock()
-        """Held while a thread reads the addresses of FQDNs and writes them to the namespaces."""
+        """A thread holds this lock while it reads the addresses of FQDNs and writes them to the namespaces."""
 
     def open_namespace(self, cluster: str) -> AbstractContextManager[int]:
         """Return a context manager that opens the namespace of a network (`NamespaceFiles.open`). Thread-safe."""

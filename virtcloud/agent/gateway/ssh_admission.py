@@ -23,7 +23,7 @@ class SshRequest(Document):
     """A request of a relay (`ssh_relay_program`) for a connection to a guest."""
 
     guest: Annotated[str, Field(max_length=256)]
-    """The command of the user's SSH client: it must be the name of a guest."""
+    """The command of the user's SSH client. The command must be the name of a guest."""
     proof: Annotated[str, Field(max_length=16384)]
     """The content of sshd's file SSH_USER_AUTH: one line with the user's certificate."""
     remote: Annotated[str, Field(max_length=64)]

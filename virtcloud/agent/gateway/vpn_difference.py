@@ -93,7 +93,7 @@ class LimitVpnConnections:
 class StopVpnServer:
     """Stop an OpenVPN server, and remove its tap and its records.
 
-    ``only_remains``: the server does not run. Only its tap or its records exist.
+    ``only_remains``: the server does not run, but its tap or its records exist.
     """
 
     protocol: VpnProtocol

@@ -258,7 +258,7 @@ class DnsmasqServers:
 
 
 def describe_dnsmasq() -> str:
-    """Return a text with the path of dnsmasq and its user. Raise Refused with a remedy if one of them is missing."""
+    """Return a text with the path of dnsmasq and its user. Raise Refused with a remedy if either is missing."""
     return f"{_find_dnsmasq()}, user {_find_user().pw_name}"
 
 

@@ -66,7 +66,9 @@ class MetadataProcesses:
             )
 
     def ensure(self, segment: Segment, server: RecordedProcess, user: pwd.struct_passwd) -> None:
-        """Start the segment's metadata service in the network namespace of ``server``. Raise Refused if this fails.
+        """Start the segment's metadata service in the network namespace of ``server``.
+
+        Raise Refused if the start fails.
 
         If the service already runs with the segment's documents, change nothing. If the service runs with other
         documents, stop it first. If the segment needs no service, stop a running service, and start none.

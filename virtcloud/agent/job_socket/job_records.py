@@ -33,7 +33,7 @@ UNCOUNTED_ATTEMPT = 0
 LIST_GAP_S = 120
 """If no list of jobs arrives for this number of seconds, every measurement of how long a job is missing starts again.
 
-This is twice the period of the MoM hook's lists. Without lists, the agent does not know whether a job continued.
+This number is twice the period of the MoM hook's lists. Without lists, the agent does not know whether a job continued.
 """
 
 

@@ -78,7 +78,7 @@ def build_check_frame(exchange: FrameExchange, frame: CheckFrame, source: bytes,
 
 
 def parse_check_frame(exchange: FrameExchange, octets: bytes) -> CheckFrame | None:
-    """Parse a received frame. Return None if it belongs to another check, or is damaged or forged. Pure."""
+    """Parse a received frame. Return None if the frame belongs to another check, or is damaged or forged. Pure."""
     packet = octets[_ETHERNET.size :]
     if len(packet) < SMALL_BYTES:
         return None
@@ -179,7 +179,7 @@ class BridgeSocket:
         """Send and count frames until ``ended`` is set, or until `GRACE_S` after the time limit of the exchange.
 
         Call ``report`` once: `SETTLE_S` after the counts are complete, or at the time limit. Continue to send frames
-        after the report, because other hosts may wait for them. Raise Refused if the bridge was removed.
+        after the report, because other hosts may wait for these frames. Raise Refused if the bridge was removed.
         """
         counts, sender = FrameCounts(exchange, self._mac), _Sender(exchange, self._mac)
         start, reported, complete_at = time.monotonic(), False, math.inf

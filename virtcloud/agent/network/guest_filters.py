@@ -23,7 +23,7 @@ from virtcloud.model.cluster import GuestService
 
 
 class GuestPort(NamedTuple):
-    """A guest's bridge port, and the frames that the guest may send there.
+    """A guest's bridge port, and the frames that the guest may send through the port.
 
     ``mac`` is the only allowed source MAC address. ``addresses`` are the only allowed IP addresses (with prefix
     lengths), besides the link-local IPv6 address of ``mac``. If ``addresses`` is None, all IP addresses are allowed. If
@@ -40,7 +40,7 @@ class GuestPort(NamedTuple):
 
 
 class DevicePort(NamedTuple):
-    """The bridge port of a network's devices, and the frames that the devices may send there.
+    """The bridge port of a network's devices, and the frames that the devices may send through the port.
 
     ``guest_macs`` are the MAC addresses that devices must not use. ``addresses`` are the only allowed IP addresses,
     besides link-local IPv6 addresses. If ``addresses`` is None, all IP addresses are allowed. If a device is the

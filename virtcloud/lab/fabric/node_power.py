@@ -1,8 +1,8 @@
 """The power of nodes: simulates a power failure of a node, and boots the node again.
 
 Without power, only the node's disk (`LabNode.disk`) and its cables (veth pairs) remain. The fabric moves the node's end
-of each cable into the fabric's network namespace, and sets this end down. Then the other end has no carrier. Deleting
-the node's end would also delete the other end, such as a port of a switch.
+of each cable into the fabric's network namespace, and sets this end down. As a result, the other end has no carrier.
+Deleting the node's end would also delete the other end, such as a port of a switch.
 """
 
 import json
