@@ -75,7 +75,7 @@ def check_installation(
 ) -> Iterator[HookFinding]:
     """Run all checks and yield their findings. If the server hook is missing, check only hooks and resources.
 
-    A failed query yields a finding. Raises only if PBS itself does not answer.
+    A failed query yields a finding. Raises an error only if PBS itself does not answer.
 
     ``reconciled`` is the path of the status file of reconciliation.
     """

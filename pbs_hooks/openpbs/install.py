@@ -50,7 +50,7 @@ class RequestedSettings:
 def plan_installation(
     server: QmgrServer, installation: PbsInstallation, sources: HookSources, requested: RequestedSettings
 ) -> list[InstallationChange]:
-    """Return the changes of an installation. Do not apply them.
+    """Return the changes of an installation, without applying these changes.
 
     Raises the errors of :mod:`pbs_hooks.openpbs.qmgr`, and BadInput, Refused and Unsafe if a check fails.
     """

@@ -14,9 +14,9 @@ HOOK_MARK = "# Written by 'virtcloud pbs install'"
 """The beginning of the first line of virtcloud's hooks. Foreign hooks of the same name do not have this line."""
 
 HOOK_ORDER = "900"
-"""The order number of virtcloud's hooks (PBS allows 1 to 1000). They run after a site's other hooks (pbs_cgroups has
-100). Other hooks therefore receive unchanged jobs and never wait for a job's cluster. A job that another hook rejects
-requests no network.
+"""The order number of virtcloud's hooks (PBS allows 1 to 1000). virtcloud's hooks run after a site's other hooks
+(pbs_cgroups has 100). Other hooks therefore receive unchanged jobs and never wait for a job's cluster. A job that
+another hook rejects requests no network.
 """
 
 

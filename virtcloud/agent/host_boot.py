@@ -2,7 +2,7 @@
 
 The kernel has a new boot ID after each boot (random(4)). The agent records the boot ID in ``<state>/boot`` when it has
 reported drift, or has found no drift on the whole host. If the recorded boot ID differs from the present boot ID, the
-host was rebooted since.
+host was rebooted since the record was written.
 """
 
 from pathlib import Path

@@ -52,7 +52,7 @@ class RemoveSegment:
     """Remove a cluster's bridge and tagged interface.
 
     If ``cluster`` is "", remove the interfaces without an alias that a killed agent left.
-    If ``files_stay``, the guests' files stay, because the cluster is wanted with another VLAN ID or port.
+    If ``files_stay`` is true, the guests' files stay, because the cluster is wanted with another VLAN ID or port.
     If ``vlan`` is 0, remove only the cluster's bridge that another program renamed, and whose VLAN ID is unknown.
     """
 

@@ -87,7 +87,7 @@ class ClusterCalls(SbfCalls):
         newest: bool = False,
         size: int = PAGE_SIZE,
     ) -> Iterator[list[ClusterView]]:
-        """Yield the clusters in pages of ``size``, the oldest cluster first, or the newest first if ``newest``.
+        """Yield the clusters in pages of ``size``, the oldest cluster first (``newest``: the newest cluster first).
 
         If neither ``ended`` nor ``state`` is set, yield only clusters that have not ended. If clusters are created or
         end between two pages, no other cluster is skipped or repeated. Raise BadInput for an unknown ``site`` or

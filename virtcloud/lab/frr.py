@@ -15,7 +15,7 @@ from virtcloud.model.topology import Topology
 FRR_PROGRAMS = "/usr/lib/frr"
 FOLDER = "/run/frr"
 SHELL = "/etc/frr/vtysh.conf"
-"""The configuration file of vtysh. Each node has a separate /etc/frr, because vtysh also writes files there."""
+"""The configuration file of vtysh. Each node has a separate /etc/frr, because vtysh also writes files to /etc/frr."""
 ZEBRA = "frr defaults datacenter\nhostname {name}\n"
 BGP = """\
 frr defaults datacenter

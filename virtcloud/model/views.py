@@ -145,7 +145,7 @@ class Confirmation(Document):
     incomplete: dict[str, ElementMessage] | None = None
     """Why each cluster is not set up completely, by cluster id. All other wanted clusters are complete."""
     only_guests: Annotated[tuple[str, ...] | None, OMIT_NONE] = None
-    """Ids of clusters in ``incomplete`` whose networks other clusters can use. The other clusters are complete."""
+    """Ids of clusters in ``incomplete`` whose networks work, so that other clusters can use these networks."""
     remaining: Annotated[dict[str, ElementMessage] | None, OMIT_NONE] = None
     """Why the element could not remove a cluster, by cluster id. All other unwanted clusters are removed."""
 

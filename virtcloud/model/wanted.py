@@ -141,8 +141,9 @@ class WantedDocument(Document):
     confirmed_revision: int
     """The latest revision that the element confirmed."""
     incomplete: tuple[str, ...] = ()
-    """Ids of clusters that, at the latest confirmation, were not set up completely (for example because they waited for
-    an image) or could not be removed. For a cluster that could not be removed, also the ID of its network.
+    """Ids of clusters that were not set up completely at the latest confirmation (for example because an image was
+    missing), or that could not be removed. If a cluster could not be removed, the list also contains the id of the
+    cluster's network.
     """
     wanted: HostWanted
     """The wanted state of the element."""

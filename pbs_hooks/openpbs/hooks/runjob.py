@@ -73,7 +73,8 @@ def _refusal_key(run: JobRun) -> JobRun:
 
 
 NOTHING_TO_END = (404, 410)
-"""SBF's HTTP statuses if no cluster ever had the key, or if the key now belongs to a later attempt or another owner."""
+"""The HTTP statuses of SBF's answer if no cluster ever had the key, or if the key now belongs to a later attempt or
+another owner."""
 
 
 def jobobit(event: ServerHookEvent) -> None:

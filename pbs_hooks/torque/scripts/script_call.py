@@ -120,8 +120,8 @@ class RetryBudget:
         """Start the time for retries."""
         self._deadline = time.monotonic() + seconds
         self.is_pointless: Optional[Callable[[], bool]] = None
-        """A function that is called at each pause. It returns whether the job was deleted, so that retries are
-        pointless."""
+        """A function that returns whether the job was deleted, so that retries are pointless. `pause` calls this
+        function."""
 
     @property
     def left(self) -> float:

@@ -120,8 +120,8 @@ def open_export(export: Mapping[str, Any], uid: int, gid: int) -> int:
 def _open_parent(path: Path, *, create: bool) -> int:
     """Open the parent folder of ``path`` without following symbolic links.
 
-    If ``create``, create missing folders, and raise PermissionError if a folder above the parent folder does not belong
-    to root.
+    If ``create`` is true, create missing folders, and raise PermissionError if a folder above the parent folder does
+    not belong to root.
     """
     descriptor = os.open("/", FOLDER_FLAGS)
     for part in path.parts[1:-1]:

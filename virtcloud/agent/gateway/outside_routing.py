@@ -177,7 +177,8 @@ def _remove_ended_connections(segments: Iterable[Segment]) -> bool:
     """Remove the connections of ended publications from the connection table. Return False to request a repetition.
 
     If the removal fails, only log the error, because the packet filter drops these connections' packets anyway. An
-    error in the table's answers must not end the agent, which calls `OutsideRouting.receive` again after each start.
+    error in the table's answers must not end the agent: after each start, the agent calls `OutsideRouting.receive`
+    again, and would end again.
     """
     try:
         number = remove_ended_connections(list_published_translations(segments), (LINKS4, LINKS6))

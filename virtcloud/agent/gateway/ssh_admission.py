@@ -115,7 +115,7 @@ def find_ended_ssh_sessions(
 ) -> Iterator[EndedSshSession]:
     """Yield the sessions that must end. ``segments`` is None until the agent has received a wanted document.
 
-    Until then, a session ends at its ``expires_at``.
+    While ``segments`` is None, a session ends at its ``expires_at``.
     """
     known = None if segments is None else {key: grant for segment in segments for key, grant in _index(segment)}
     for session in sessions:

@@ -231,7 +231,7 @@ class SshGateway:
         }
 
     def _stop_sshd(self) -> None:
-        """Kill the sshd, and with it all processes of its PID namespace. Raise Refused if the sshd does not end.
+        """Kill the sshd, and thereby all processes of the sshd's PID namespace. Raise Refused if the sshd does not end.
 
         Without a readable record, find the sshd by `_find_running`.
         """

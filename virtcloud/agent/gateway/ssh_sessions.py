@@ -155,7 +155,7 @@ class SshSessions:
     def _add(self, session: SshSession, *, is_limited: bool = False) -> None:
         """Add a connection. Raise OSError if its relay has ended.
 
-        If ``is_limited``, raise TooManyRequests if a limit would be exceeded.
+        If ``is_limited`` is true and a limit would be exceeded, raise TooManyRequests.
         """
         descriptor = os.pidfd_open(session.pid)
         with ExitStack() as refused:

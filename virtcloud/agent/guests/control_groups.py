@@ -91,10 +91,10 @@ class ControlGroups:
     def ensure(self, domain: str, limits: ContainerLimits) -> str | None:
         """Create a guest's parent group, set the group's limits, and return the group's name for libvirt.
 
-        If systemd manages the groups, or the host has no control groups of version 2, only return None. Otherwise,
-        first kill the processes in an existing group: if libvirt's process of the former container was killed, the
-        container's other processes remain. Raise Refused if the group cannot be created. If a limit cannot be set, log
-        a warning.
+        If systemd manages the groups, or the host has no control groups of version 2, only return None. In all other
+        cases, first kill the processes in an existing group: if libvirt's process of the former container was killed,
+        the container's other processes remain. Raise Refused if the group cannot be created. If a limit cannot be set,
+        log a warning.
         """
         if SYSTEMD.exists() or not (CGROUPS / "cgroup.controllers").exists():
             return None

@@ -158,9 +158,9 @@ class LocalGuests:
         """Stop all ``guests`` at the same time.
 
         Request the shutdown of each guest. After the grace period, destroy the guests that still run. Then remove the
-        disks and logs of ``guests``, except those of ``kept``, and including those of guests that ended before the
-        call. But if a hypervisor does not answer, do not remove the disks and logs of guests that no hypervisor lists:
-        these guests may run on the hypervisor that does not answer.
+        disks and logs of all ``guests`` that are not in ``kept``, including guests that ended before the call. If a
+        hypervisor does not answer, do not remove the disks and logs of guests that no hypervisor lists: these guests
+        may run on the hypervisor that does not answer.
 
         Stop all other guests even if a guest cannot be destroyed. Then raise Refused, or Unreachable if this guest's
         hypervisor does not answer. Also raise Unreachable if a guest may run on a hypervisor that does not list its

@@ -215,7 +215,8 @@ class ImageCache:
     def _advance(self, fetch: FetchState, done: int) -> None:
         """Record that ``done`` bytes are stored. Raise SlotYielded if the fetch must leave its slot to another fetch.
 
-        Otherwise, a slow server could occupy a slot for days after the guests that needed the image have ended.
+        Without this error, a slow server could occupy a slot for days after the guests that needed the image have
+        ended.
         """
         fetch.done = done
         if fetch.is_wanted(self.clock()):

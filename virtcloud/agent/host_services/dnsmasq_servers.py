@@ -235,7 +235,8 @@ class DnsmasqServers:
     def _remove_server(self, cluster: str, interfaces: Iterable[KernelInterface]) -> None:
         """Remove a cluster's server ports and processes.
 
-        A port without an alias is not deleted here: the kernel removes the port when the server's processes end.
+        A port without an alias is not deleted by this method: the kernel removes the port when the server's processes
+        end.
         """
         for interface in interfaces:
             is_server_port = names.vlan_of_server_port(interface.name) is not None

@@ -126,7 +126,7 @@ class AddressProbe:
 
 @dataclass(frozen=True, slots=True)
 class AddressAnswer:
-    """An address in a frame: the sender uses it or, if ``claimed``, still checks whether the address is free."""
+    """An address in a frame. The sender uses the address or (``claimed``) still checks whether the address is free."""
 
     address: IpAddress
     claimed: bool = False

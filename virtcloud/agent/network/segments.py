@@ -40,7 +40,8 @@ class SegmentInterfaces:
     ) -> None:
         """Create an object for the interfaces of ``kernel``. ``uplinks`` records the states of uplinks before changes.
 
-        If ``accepts_filters``, create segments even if the host's packet filter receives the frames of all bridges.
+        If ``accepts_filters`` is true, create segments even if the host's packet filter receives the frames of all
+        bridges.
         """
         self._kernel = kernel
         self._uplinks = uplinks

@@ -76,7 +76,8 @@ def _kill_first_process(handle: NodeHandle) -> None:
 def _boot(handle: NodeHandle) -> tuple[int, socket.socket]:
     """Start a node's first process. Return two values: the id of this process, and the node's channel.
 
-    The fabric has threads and must not fork. It therefore runs this module as a program, which forks the process.
+    The fabric has threads and must not fork. The fabric therefore runs this module as a program, which forks the
+    process.
     """
     fabric_end, node_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with node_end:
