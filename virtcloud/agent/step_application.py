@@ -121,8 +121,8 @@ class StepOutcomes:
     def record(self, outcomes: Iterable[tuple[Step, VirtcloudError | None]]) -> None:
         """Record the errors of steps. The error of a successful step is None.
 
-        StepPending is recorded in ``pending``. If several steps of a cluster fail with the same error, they get one
-        common message.
+        StepPending is recorded in ``pending``. If several steps of a cluster fail with the same error, these steps get
+        one common message.
         """
         pending: dict[str, list[str]] = {}
         failed: dict[tuple[str, str], list[str]] = {}

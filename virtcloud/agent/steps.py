@@ -1,6 +1,6 @@
 """The steps that change a host, and the error of a step that cannot be applied yet. Pure.
 
-`difference.py` computes the steps, `step_application.py` orders them, and `local_host.py` applies them.
+`difference.py` computes the steps, `step_application.py` orders the steps, and `local_host.py` applies the steps.
 """
 
 from dataclasses import dataclass, field

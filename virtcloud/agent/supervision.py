@@ -32,7 +32,10 @@ READY, WATCHDOG, STOPPING = "READY=1", "WATCHDOG=1", "STOPPING=1"
 
 
 class StopRequested(BaseException):
-    """A stop of the agent was requested. This class is a BaseException, so handlers of Exception do not catch it."""
+    """A stop of the agent was requested.
+
+    This class is a BaseException, so handlers of Exception do not catch StopRequested.
+    """
 
 
 class StopSignal:

@@ -23,7 +23,7 @@ class ElementCalls(SbfCalls):
     ) -> Iterator[list[ElementView]]:
         """Yield the elements in pages of ``size``, by name. Raise BadInput for an unknown site or kind.
 
-        With ``troubled``, yield only these elements:
+        If ``troubled`` is true, yield only these elements:
 
         - elements that report an error, have a pending save, or do not answer
         - hosts and gateways whose agent never called SBF

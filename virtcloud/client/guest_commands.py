@@ -42,7 +42,8 @@ SCRIPT = (
 are the command's input.
 
 The part before the pipe writes its process ID and the input to the pipe. At the end of stdin, this part ends the
-process group. The part after the pipe runs the command, and ends the first part. Works in dash, bash and BusyBox's sh.
+process group. The part after the pipe runs the command, and ends the first part. The script works in dash, bash and
+BusyBox's sh.
 """
 
 

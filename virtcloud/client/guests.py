@@ -85,7 +85,10 @@ class ClusterGuest:
         return self._set(GuestPower.ON, resets, progress, timeout, wait=wait)
 
     def log(self, *, follow: bool = False) -> Iterator[bytes]:
-        """Yield the log of the guest's console. With ``follow``, also yield later output until the guest is removed."""
+        """Yield the log of the guest's console.
+
+        If ``follow`` is true, also yield later output until the guest is removed.
+        """
         with self.open_log(follow=follow) as stream:
             while data := stream.receive():
                 yield data
@@ -167,12 +170,12 @@ class ClusterGuest:
     def clone(self, image: str, *, stop: bool = False, progress: CloneObserver | None = None) -> CatalogueImage:
         """Create an image from the disk of the stopped guest. Return the image, whose owner is the caller.
 
-        With ``stop``, stop a running guest first, and start it again afterwards. Without ``stop``, raise Conflict if
-        the guest runs. Call ``progress`` with each report of the host. Raise NameTaken if an image with the name
-        ``image`` exists. Raise Refused if the host cannot make the image. Raise ServiceUnreachable if the session is
-        interrupted; SBF then stores no part of the image. After the copy, SBF may not answer for 30 s, or may refuse to
-        start the guest, for example because the token has expired. In these cases, raise the error of the start with
-        the remedy. The message states that the guest may still be stopped, and whether the image is ready.
+        If ``stop`` is true, first stop a running guest, and start the guest again afterwards. If ``stop`` is false,
+        raise Conflict if the guest runs. Call ``progress`` with each report of the host. Raise NameTaken if an image
+        with the name ``image`` exists. Raise Refused if the host cannot make the image. Raise ServiceUnreachable if the
+        session is interrupted; SBF then stores no part of the image. After the copy, SBF may not answer for 30 s, or
+        may refuse to start the guest, for example because the token has expired. In these cases, raise the error of the
+        start with the remedy. The message states that the guest may still be stopped, and whether the image is ready.
         """
         request = SessionRequest(kind=SessionKind.CLONE, image=Name(image))
         if not stop or self.refresh().power is GuestPower.OFF:

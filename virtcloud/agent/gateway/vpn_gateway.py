@@ -152,7 +152,7 @@ class VpnGateway:
             launch.close()
 
     def ensure_no_server(self, protocol: VpnProtocol) -> None:
-        """Stop a server if it runs, and remove its tap and its records."""
+        """Stop a server if the server runs, and remove its tap and its records."""
         self._stop(protocol)
         self._interfaces.ensure_no_tap(DEVICES[protocol])
         with refuse_os_errors(f"remove the records of {self._path(protocol)}"):

@@ -50,8 +50,8 @@ class JobRecord(Document):
     """The latest run of a job on this host.
 
     ``head``: the job's script runs on this host. ``was_up``: the cluster was up when a hook asked for the cluster's
-    state. When the agent sets ``was_up``, it also sets ``opening``: the script's access to the guests, or None if the
-    script has no access on this host.
+    state. When the agent sets ``was_up``, the agent also sets ``opening``: the script's access to the guests, or None
+    if the script has no access on this host.
     """
 
     cluster: ClusterKey

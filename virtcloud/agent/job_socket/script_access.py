@@ -100,7 +100,9 @@ class ScriptAccess:
         return not self._errors
 
     def _reopen(self, cluster: str) -> None:
-        """Open the access in a job's record. First read the record again, because a later run may have replaced it.
+        """Open the access in a job's record.
+
+        First read the record again, because a later run may have replaced the record.
 
         If the network is unknown, open no access, because the VLAN ID may belong to another network by now. Leave a
         running relay unchanged in this case. If an open access was lost (`JobAccessProvider.is_lost`), open the access

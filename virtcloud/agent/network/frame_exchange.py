@@ -106,7 +106,9 @@ class FrameCounts:
         self._duplicates: Counter[int] = Counter()
 
     def add(self, octets: bytes) -> None:
-        """Count a received frame. Ignore a frame unless a host of the check sent it to this host or as a broadcast.
+        """Count a received frame.
+
+        Ignore a frame unless a host of the check sent the frame to this host or as a broadcast.
 
         Count a broadcast only once, because a guest can send a received broadcast again.
         """
@@ -194,7 +196,10 @@ class BridgeSocket:
                     reported = True
 
     def _send(self, octets: bytes) -> str | None:
-        """Send a frame, or drop it if the queue is full. Return an error message if the bridge's MTU is too small."""
+        """Send a frame. If the queue is full, drop the frame.
+
+        Return an error message if the bridge's MTU is too small.
+        """
         try:
             self._socket.send(octets)
         except OSError as error:

@@ -56,7 +56,7 @@ class NftablesFilters:
             return parse_flagged_table(_run(f"list table {FAMILY} {TABLE}"))
 
     def remove(self) -> None:
-        """Delete the table if it exists and virtcloud created it. Idempotent.
+        """Delete the table if the table exists and virtcloud created the table. Idempotent.
 
         Raise Refused if the kernel refuses the reading or the deletion.
         """
