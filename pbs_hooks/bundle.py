@@ -1,9 +1,9 @@
 """Builds a hook or a script as one file: a short head, and the sources of all modules, which are loaded on demand.
 
 The head accepts jobs without a virtual cluster before any other module is loaded. The interpreter of a PBS server
-continues to run after a hook, possibly with modules of another bundle. Module names are therefore unique to a bundle.
-The bundle contains the Python part of PyYAML (with its MIT licence), because the Python of a batch system has no
-packages.
+survives the end of a hook, and may still contain modules of another bundle. Module names are therefore unique to a
+bundle. The bundle contains the Python part of PyYAML (with its MIT licence), because the Python of a batch system has
+no packages.
 """
 
 import ast

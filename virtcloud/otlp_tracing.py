@@ -75,8 +75,8 @@ def make_tracer(provider: "TracerProvider") -> OtlpTracer:
 def tracing(keys: TelemetryKeys, service: str, instance: str) -> Iterator[None]:
     """While the context is open, send traces to the collector in the settings. At the end, send the remaining spans.
 
-    If the settings name no collector, do nothing. Otherwise, raise BadInput if the extra ``telemetry`` is not
-    installed.
+    If the settings name no collector, do nothing. If the settings name a collector and the extra ``telemetry`` is not
+    installed, raise BadInput.
     """
     if keys.endpoint is None:
         yield

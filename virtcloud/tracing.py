@@ -29,7 +29,7 @@ class Tracer(Protocol):
 
 
 class _NoSpan:
-    """A span that records nothing. It may be entered any number of times."""
+    """A span that records nothing. The span may be entered any number of times."""
 
     def __enter__(self) -> Span:
         return self

@@ -107,7 +107,7 @@ def _close_other_files(writing: int) -> None:
 def _close_file(descriptor: int) -> None:
     try:
         os.close(descriptor)
-    except OSError:  # os.listdir opened a descriptor to read the folder, and has closed it
+    except OSError:  # os.listdir opened a descriptor to read the folder, and has closed this descriptor
         return
 
 

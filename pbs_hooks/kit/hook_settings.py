@@ -63,7 +63,7 @@ def read_duration(value: Any) -> int:
 
 
 def seconds_between(lowest: float, highest: float) -> Callable[[Any], Any]:
-    """Return a parser that accepts seconds from ``lowest`` to ``highest``. It raises ValueError for any other value."""
+    """Return a parser of seconds from ``lowest`` to ``highest``. The parser raises ValueError for any other value."""
 
     def read(value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not lowest <= value <= highest:

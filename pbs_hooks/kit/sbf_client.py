@@ -20,7 +20,7 @@ from virtcloud.jobs.request_ids import REQUEST_ID_HEADER, TRACE_HEADER, job_requ
 
 BREAKER_VARIABLE = "VIRTCLOUD_SBF_ASK_AGAIN"
 COSTLY_SHARE = 0.25
-"""A failed call opens the circuit breaker only if it took more than this share of its time limit."""
+"""A failed call opens the circuit breaker only if the call took more than this share of its time limit."""
 
 
 def seconds_until_retry() -> float:
@@ -48,8 +48,8 @@ UNAVAILABLE_STATUSES = (502, 503, 504)
 class SbfUnreachable(Exception):
     """SBF did not answer, or was not available, or the call was not sent. The message contains the reason.
 
-    A call is not sent if the circuit breaker blocks it, or if the token file is invalid. A call without an answer may
-    have reached SBF.
+    A call is not sent if the circuit breaker blocks the call, or if the token file is invalid. A call without an answer
+    may have reached SBF.
 
     ``summary`` is the beginning of a message about the error.
     """
@@ -100,7 +100,8 @@ class SbfAnswer(NamedTuple):
 class HookSbfClient:
     """Client for one hook event: one deadline covers all its calls.
 
-    Each call raises SbfUnreachable if the circuit breaker blocks it, and in the cases of :func:`call_sbf`.
+    Each call raises SbfUnreachable if the circuit breaker blocks the call. A call that is sent raises the errors of
+    :func:`call_sbf`.
     """
 
     def __init__(self, where: SbfAddress, deadline: Deadline, allowed: float, pause: float) -> None:

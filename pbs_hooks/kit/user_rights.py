@@ -19,7 +19,7 @@ class UnusableFile(ChildError):
 
 
 def run_as_user(name: str, work: Callable[[], Any], seconds: float) -> Any:
-    """Call ``work`` in a child process with the rights of a user, and return its result.
+    """Call ``work`` in a child process with the rights of a user, and return the result of ``work``.
 
     The child sends the result as JSON.
 

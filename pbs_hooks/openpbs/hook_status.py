@@ -22,7 +22,8 @@ from virtcloud.model.errors import BadInput, Forbidden, VirtcloudError
 from virtcloud.scheduler.status import read_status
 
 AGENT_STALE_AFTER = timedelta(minutes=3)
-"""An agent is stale if its last call to SBF is older than this. A running agent calls SBF at least once a minute."""
+"""An agent is stale if its last call to SBF is older than this duration. A running agent calls SBF at least once a
+minute."""
 SENT = "0"
 
 
@@ -74,7 +75,7 @@ def check_installation(
 ) -> Iterator[HookFinding]:
     """Run all checks and yield their findings. If the server hook is missing, check only hooks and resources.
 
-    A failed query yields a finding. Raises only if PBS itself does not answer.
+    A failed query yields a finding. Raises an error only if PBS itself does not answer.
 
     ``reconciled`` is the path of the status file of reconciliation.
     """

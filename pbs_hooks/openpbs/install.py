@@ -50,7 +50,7 @@ class RequestedSettings:
 def plan_installation(
     server: QmgrServer, installation: PbsInstallation, sources: HookSources, requested: RequestedSettings
 ) -> list[InstallationChange]:
-    """Return the changes of an installation. Do not apply them.
+    """Return the changes of an installation, without applying these changes.
 
     Raises the errors of :mod:`pbs_hooks.openpbs.qmgr`, and BadInput, Refused and Unsafe if a check fails.
     """
@@ -123,8 +123,8 @@ def plan_removal(server: QmgrServer, running: Callable[[], Sequence[str]], *, fo
     """Return the changes of an uninstallation. Raises Conflict if jobs with a cluster run and ``force`` is false.
 
     Raises Unsafe if a foreign hook has one of virtcloud's names. Also raises the errors of
-    :mod:`pbs_hooks.openpbs.qmgr`. ``running`` returns the jobs with a cluster. ``running`` is not called if ``force``
-    is true, if there is no change, or if the server lacks the resource without which no job can have a cluster.
+    :mod:`pbs_hooks.openpbs.qmgr`. ``running`` returns the jobs with a cluster. ``running`` is called only if ``force``
+    is false, there is a change, and the server has the resource that every job with a cluster requests.
     """
     state = qmgr.read_server_state(server)
     changes = server_state.compute_removal(RESOURCES, state)

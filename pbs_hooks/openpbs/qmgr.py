@@ -111,7 +111,7 @@ class Qmgr:
     def import_text(self, hook: str, kind: str, text: str) -> None:
         """Import the program or the settings of a hook.
 
-        PBS derives the format of settings from the name of their file, so this name ends in ``.json``.
+        PBS derives the format of settings from the name of the settings file, so the file's name ends in ``.json``.
         """
         with _write_temporary(text, ".py" if kind == PROGRAM_TYPE else ".json") as path:
             self.run_line(f"import hook {hook} {kind} default {path}")

@@ -14,9 +14,9 @@ HOOK_MARK = "# Written by 'virtcloud pbs install'"
 """The beginning of the first line of virtcloud's hooks. Foreign hooks of the same name do not have this line."""
 
 HOOK_ORDER = "900"
-"""The order number of virtcloud's hooks (PBS allows 1 to 1000). They run after a site's other hooks (pbs_cgroups has
-100). Other hooks therefore receive unchanged jobs and never wait for a job's cluster. A job that another hook rejects
-requests no network.
+"""The order number of virtcloud's hooks (PBS allows 1 to 1000). virtcloud's hooks run after a site's other hooks
+(pbs_cgroups has 100). Other hooks therefore receive unchanged jobs and never wait for a job's cluster. A job that
+another hook rejects requests no network.
 """
 
 
@@ -53,7 +53,8 @@ class InstalledHook:
 
 
 RESOURCES = (PbsResource("vcluster", "string", "m"), PbsResource("vcluster_spec", "string", "im"))
-"""virtcloud's resources. Flag ``m``: the hosts of a job receive the resource. Flag ``i``: users do not see it."""
+"""virtcloud's resources. Flag ``m``: the hosts of a job receive the resource. Flag ``i``: users do not see the
+resource."""
 
 SERVER_HOOK, MOM_HOOK = "virtcloud_server", "virtcloud_mom"
 
@@ -262,7 +263,7 @@ def _compare_attributes(wanted: InstalledHook, installed: InstalledHook) -> Iter
     """Yield the changes of a hook's attributes. ``event`` is first: PBS rejects ``fail_action`` without an event.
 
     These changes must precede the change of the program. If a hook with a program gets ``freq``, OpenPBS 23.06 also
-    runs the hook in the server, even after the hook's deletion. pbs_server then only logs errors and does no other
+    runs the hook in the server, even after the hook's deletion. In this state, pbs_server logs errors and does no other
     work.
     """
     for name in sorted(wanted.attributes, key=lambda key: (key != "event", key)):

@@ -225,7 +225,7 @@ def _equals_wanted(observed: ObservedGuest, segment: Segment, guest: GuestWanted
     """Return whether a guest was started with the wanted spec, and no reset was requested since its start.
 
     The wanted number of resets is lower than the number at the start only if SBF's database was restored from a backup
-    that lacks the last resets. This is no reason for a restart.
+    that lacks the last resets. Such a lower number is no reason for a restart.
     """
     starts = max(guest.starts or 0, observed.starts) or None
     return digest(segment, guest.model_copy(update={"starts": starts})) == observed.digest

@@ -1,4 +1,4 @@
-"""The steps that wait until SBF has checked that no other cluster uses their network's VLAN ID. Pure.
+"""The steps that wait until SBF has checked that no other cluster uses the VLAN ID of the steps' network. Pure.
 
 SBF's database may have been restored from a backup that lacks clusters.
 """

@@ -2,7 +2,7 @@
 
 The kernel has a new boot ID after each boot (random(4)). The agent records the boot ID in ``<state>/boot`` when it has
 reported drift, or has found no drift on the whole host. If the recorded boot ID differs from the present boot ID, the
-host was rebooted since.
+host was rebooted since the record was written.
 """
 
 from pathlib import Path
@@ -28,15 +28,15 @@ class HostBoot:
     def is_unreported(self) -> bool:
         """Whether the host was rebooted since the record, and this process has not reported the reboot.
 
-        False without a record.
+        Without a record, the value is False.
         """
         return self._reported not in {None, self._present}
 
     def record_report(self) -> None:
         """Record the present boot ID. Idempotent.
 
-        Raise Refused if the file is not writable. Also in this case, this process regards the reboot as reported, and
-        the next call tries again to write the file.
+        Raise Refused if the file is not writable. Even after this error, this process regards the reboot as reported,
+        and the next call tries again to write the file.
         """
         self._reported = self._present
         if self._recorded == self._present:

@@ -73,7 +73,7 @@ def list_without_guests(wanted: HostWanted, pending: Container[str], held: Conta
 
 
 def describe_remaining_steps(steps: Iterable[Step], pending: Container[str], held: Container[str]) -> ClusterErrors:
-    """Return an error, by cluster ID, that names the steps that are needed although all steps were applied.
+    """Return errors by cluster ID. An error names the steps that are still needed after all steps were applied.
 
     Omit the steps of ``held`` clusters. Of ``pending`` clusters, include only the steps that build or filter a network.
     """

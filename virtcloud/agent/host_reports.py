@@ -75,7 +75,7 @@ class HostReports:
         self._may_be_in_error = True
         """Whether SBF may have an error report of this host, which a confirmation would delete.
 
-        True at the start, because an earlier agent process may have sent an error report.
+        The value is True at the start, because an earlier agent process may have sent an error report.
         """
 
     def confirm(

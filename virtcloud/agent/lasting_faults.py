@@ -4,7 +4,8 @@ The agent reports these faults for as long as they last: a cluster with such a f
 
 The agent does not attach a new port to a running guest. QEMU cannot use another tap for a network card, so the guest
 would have to take part in the removal of its card. In a container, only the guest knows its addresses and routes.
-Therefore the guest needs a reset. The agent does not reset a running guest by itself, because its memory would be lost.
+Therefore the guest needs a reset. The agent does not reset a running guest by itself, because the guest's memory would
+be lost.
 """
 
 from collections.abc import Callable, Iterator
@@ -33,7 +34,7 @@ class LastingFaults:
     def describe(self, wanted: HostWanted, observed: ObservedHost) -> ClusterErrors:
         """Return the faults by cluster ID. Call this method once for each round, with the round's last reading.
 
-        Report a missing port only after all readings have found it missing for `PORT_S`.
+        Report a missing port only after all readings have lacked the port for `PORT_S` seconds.
         """
         now, missing = self._clock(), list(_find_guests_without_port(wanted, observed))
         guests = [(segment.id, guest.name) for segment, guest in missing]

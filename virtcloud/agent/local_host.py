@@ -87,7 +87,7 @@ class LocalHost:
         Tagged segments that were built after the reading are missing.
         """
         self.interfaces_read: Callable[[Iterable[KernelInterface]], object] = lambda _interfaces: None
-        """Called with the interfaces at each reading of the host."""
+        """A function that is called with the interfaces at each reading of the host."""
 
     def receive(self, wanted: HostWanted) -> None:
         """Apply the VPN and SSH grants of a wanted document, before the other changes of the host.
@@ -110,8 +110,8 @@ class LocalHost:
         """Take over the OpenVPN servers and the sshd of an earlier agent process, before SBF sends a wanted document.
 
         Afterwards, open connections end with their clusters' leases, even if SBF does not answer. If a server cannot be
-        taken over, log the error instead of raising it: the next reading of the host tries to take over again, and
-        reports the error.
+        taken over, log the error, and raise no error: the next reading of the host tries again to take over the server,
+        and reports the error.
         """
         for read in (self._read_vpn, self._read_sshd):
             try:
@@ -134,7 +134,10 @@ class LocalHost:
         return self._outside.read_uses() if self._outside else ()
 
     def restore_outside_filter(self) -> None:
-        """Replace the packet filter of links to the outside if it differs from the wanted filter. Thread-safe."""
+        """Replace the packet filter of links to the outside if the filter differs from the wanted filter.
+
+        Thread-safe.
+        """
         if self._outside:
             self._outside.restore()
 
@@ -153,8 +156,8 @@ class LocalHost:
     def read(self) -> ObservedHost:
         """Return the observed state.
 
-        If a hypervisor does not answer, the result contains the hypervisor's error, and the state of the segments. The
-        segments can then be reconciled nevertheless.
+        If a hypervisor does not answer, the result contains the hypervisor's error, and the state of the segments.
+        Therefore the segments can be reconciled although a hypervisor does not answer.
         """
         guests, hypervisor_errors = self._guests.read()
         filters = self._filters.read() if self._filters else None

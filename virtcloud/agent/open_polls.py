@@ -2,7 +2,7 @@
 
 By default, the agent reads its host every 30 s, but a long poll lasts up to 55 s. If the wanted document cannot change
 without a new revision, the agent leaves the poll open while the agent compares its host with the present document. This
-halves the number of polls.
+overlap halves the number of polls.
 """
 
 import threading

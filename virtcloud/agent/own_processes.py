@@ -48,7 +48,7 @@ def list_own_processes() -> set[int]:
 
 
 def list_network_processes(namespace: int) -> set[int]:
-    """Return the IDs of the processes in a network namespace, whatever their mount namespaces.
+    """Return the IDs of the processes in a network namespace, in any mount namespace.
 
     ``namespace`` is an open descriptor of the network namespace.
     """
@@ -64,7 +64,7 @@ def list_isolated_processes(user: int, folder: Path, seen_at: Path) -> list[int]
     """Find processes that run as ``user``, are the first of their PID namespace, and see ``folder`` at ``seen_at``.
 
     Return the process IDs. Examine ``seen_at`` only in processes that meet the first two conditions: the file system of
-    a guest can be slow, or deceive.
+    a guest can be slow, or can deceive the agent.
     """
     wanted, found = folder.stat(), []
     for path in PROC.iterdir():

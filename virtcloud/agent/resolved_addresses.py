@@ -34,7 +34,7 @@ def is_public(address: str) -> bool:
 
 
 def list_forms(address: IPv4Address | IPv6Address) -> Iterator[IPv4Address | IPv6Address]:
-    """Yield an address and, if a NAT64 translator (RFC 6052) maps it to an IPv4 address, also the IPv4 address."""
+    """Yield an address and, if a NAT64 translator (RFC 6052) maps this address to an IPv4 address, the IPv4 address."""
     yield address
     if address in _NAT64:
         yield IPv4Address(int(address) & 0xFFFFFFFF)

@@ -121,8 +121,8 @@ class StepOutcomes:
     def record(self, outcomes: Iterable[tuple[Step, VirtcloudError | None]]) -> None:
         """Record the errors of steps. The error of a successful step is None.
 
-        StepPending is recorded in ``pending``. If several steps of a cluster fail with the same error, they get one
-        common message.
+        StepPending is recorded in ``pending``. If several steps of a cluster fail with the same error, these steps get
+        one common message.
         """
         pending: dict[str, list[str]] = {}
         failed: dict[tuple[str, str], list[str]] = {}
@@ -142,7 +142,7 @@ class StepOutcomes:
             self.errors[cluster] = f"{earlier}could not {', '.join(steps)}: {text}"
 
     def split_errors(self) -> tuple[ClusterErrors, ClusterErrors]:
-        """Return the errors of the clusters that are not in ``unstarted``, and of those that are."""
+        """Return the errors of clusters outside ``unstarted``, and the errors of clusters in ``unstarted``."""
         others = {cluster: text for cluster, text in self.errors.items() if cluster not in self.unstarted}
         return others, {cluster: text for cluster, text in self.errors.items() if cluster in self.unstarted}
 

@@ -1,6 +1,6 @@
 """The steps that change a host, and the error of a step that cannot be applied yet. Pure.
 
-`difference.py` computes the steps, `step_application.py` orders them, and `local_host.py` applies them.
+`difference.py` computes the steps, `step_application.py` orders the steps, and `local_host.py` applies the steps.
 """
 
 from dataclasses import dataclass, field
@@ -19,7 +19,9 @@ from virtcloud.model.wanted import GuestWanted, Segment
 
 
 class StepPending(VirtcloudError):
-    """A step cannot be applied yet, for example because an image is being fetched. This is no error of the host.
+    """A step cannot be applied yet, for example because an image is being fetched.
+
+    A pending step is no error of the host.
 
     The message states for what the step waits. The reconciler tries again later.
     """
@@ -50,7 +52,7 @@ class RemoveSegment:
     """Remove a cluster's bridge and tagged interface.
 
     If ``cluster`` is "", remove the interfaces without an alias that a killed agent left.
-    If ``files_stay``, the guests' files stay, because the cluster is wanted with another VLAN ID or port.
+    If ``files_stay`` is true, the guests' files stay, because the cluster is wanted with another VLAN ID or port.
     If ``vlan`` is 0, remove only the cluster's bridge that another program renamed, and whose VLAN ID is unknown.
     """
 

@@ -4,7 +4,8 @@ A supervised thread must run until the agent stops. If the thread ends earlier, 
 its limit, the agent ends with exit code 1. Then systemd restarts the agent.
 
 The agent notifies systemd's watchdog (sd_notify(3), sd_watchdog_enabled(3)) each time the reconciler reports progress,
-if no other thread has failed. The agent uses no timer for this, because a timer would continue while a thread hangs.
+if no other thread has failed. The agent uses no timer for these notifications, because a timer would continue while a
+thread hangs.
 """
 
 import os
@@ -31,7 +32,10 @@ READY, WATCHDOG, STOPPING = "READY=1", "WATCHDOG=1", "STOPPING=1"
 
 
 class StopRequested(BaseException):
-    """A stop of the agent was requested. This class is a BaseException, so handlers of Exception do not catch it."""
+    """A stop of the agent was requested.
+
+    This class is a BaseException, so handlers of Exception do not catch StopRequested.
+    """
 
 
 class StopSignal:

@@ -119,8 +119,8 @@ class GuestCopy:
         Return the failures, or None if the copy succeeded on all guests.
 
         Either all sources must be on this machine and the target in guests, or all sources in guests and the target on
-        this machine. Raise BadInput for any other copy, and if a path names a guest although the user has set
-        ``--guest``.
+        this machine. Raise BadInput for any other copy. Also raise BadInput if a path names a guest although the user
+        has set ``--guest``.
         """
         try:
             self._copy(sources, target)

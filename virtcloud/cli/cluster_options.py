@@ -97,7 +97,9 @@ def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpe
 
 
 def _check_file_options(options: ClusterOptions) -> None:
-    """Raise BadInput for options that contradict ``--spec``, and if no option names hosts, guests, sites or a file.
+    """Raise BadInput for options that contradict ``--spec``.
+
+    Also raise BadInput if no option names hosts, guests, sites or a file.
 
     Also raise BadInput for options about guests if the command has ``--reach`` but none of ``--host``, ``--guests`` and
     ``--spec``: ``--reach`` creates no guests.

@@ -175,7 +175,7 @@ def verify(context: click.Context, name: str, as_json: bool) -> None:
 @printing.json_option
 @click.pass_context
 def certify(context: click.Context, name: str, sites: tuple[str, ...], *, revoke: bool, as_json: bool) -> None:
-    """Certify an image for a site, as an administrator of the site: you state that the image may be trusted there.
+    """Certify an image for a site, as an administrator of the site: you state that the site may trust the image.
 
     Example: virtcloud image certify debian12 --site brno
     """
@@ -255,7 +255,8 @@ def _change_users(  # noqa: PLR0913 - click's options
 def _read_catalogue(context: click.Context, *, optional: bool) -> list[CatalogueImage]:
     """Return the images of the catalogue.
 
-    If SBF does not answer or refuses the token, raise the error. With ``optional``, print a note and return [] instead.
+    If SBF does not answer or refuses the token, raise the error. If ``optional`` is true, print a note and return []
+    instead.
     """
     try:
         return open_client(context).sbf.images()

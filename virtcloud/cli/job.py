@@ -144,7 +144,10 @@ def job_not_found(job: str) -> NotFound:
 
 
 def list_unconfirmed(view: ClusterView) -> tuple[str, ...]:
-    """Return a sentence for each element that reports an error, or has not confirmed the cluster or its removal."""
+    """Return a sentence for each element that reports an error or lacks a confirmation.
+
+    An element confirms the set-up or the removal of the cluster.
+    """
     late = [
         placement
         for placement in view.placements

@@ -137,7 +137,7 @@ def _find_status_file(agent_config: Path) -> Path:
 
 
 def _announce(changes: Sequence[InstallationChange], *, dry_run: bool, as_json: bool) -> Sequence[InstallationChange]:
-    """Print the changes, unless ``as_json``. Return the changes to apply; in a dry run, return no changes."""
+    """Print the changes, unless ``as_json`` is true. Return the changes to apply; in a dry run, return no changes."""
     if changes and dry_run and not as_json:
         click.echo("dry run; these changes would be made:")
     for change in () if as_json else changes:

@@ -133,7 +133,7 @@ def create(  # noqa: PLR0913 - click passes each option by its name
 
 
 def _write_new_token(output: Path, new_token: NewToken) -> None:
-    """Write a new token to a file. If this fails, raise BadInput with the command that revokes the lost token."""
+    """Write a new token to a file. On failure, raise BadInput with the command that revokes the lost token."""
     try:
         write_token(output, new_token.token)
     except BadInput as error:

@@ -156,8 +156,8 @@ def set_(  # noqa: PLR0913 - click passes each option by its name
     import', adds this site.
 
     Elements that carry clusters cannot be removed. FILE contains the 'version' that 'topology show' printed. If the
-    current version is later, SBF refuses the file. The command first shows the difference and reads the switches
-    and edges that would change. Before the command changes a port that somebody other than SBF uses, it asks for
+    current version is later, SBF refuses the file. The command first shows the difference and reads the switches and
+    edges that would change. Before a change of a port that somebody other than SBF uses, the command asks for
     confirmation. On a terminal, the command asks before every change.
 
     Example: virtcloud topology set brno.yaml --site brno --dry-run
@@ -261,7 +261,7 @@ def _replace(scope: TopologyScope[D], wanted: D, version: str | int | None, opti
 
 
 def _check_missing_version(name: str, current: str | None, options: _SetOptions) -> None:
-    """Check whether a file without a version may replace the current document. Raise BadInput if not.
+    """Raise BadInput unless a file without a version may replace the current document.
 
     The file may replace the document if the user gave ``--force``, if the command runs on a terminal, or if SBF is too
     old to send versions (``current`` is None). On a terminal, the user must confirm the change later, unless ``--yes``

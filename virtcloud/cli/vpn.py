@@ -83,7 +83,9 @@ def profile(  # noqa: PLR0913 - click passes each option by its name
 
 
 def _find_output(output: Path | None) -> Path | None:
-    """Return the file to write. Symbolic links are followed. Call this before SBF revokes the device's former profile.
+    """Return the file to write. Follow symbolic links.
+
+    Call this function before SBF revokes the device's former profile.
 
     Raise BadInput if the file cannot be written, or if ``output`` is a device or pipe, because the new file would
     replace it.
@@ -173,7 +175,7 @@ def invitations(context: click.Context, /, key: str, *, as_json: bool) -> None:
 def renew_authority(context: click.Context, /, *, yes: bool, as_json: bool) -> None:
     """Replace the certificate authority, and revoke the profiles of all users, as an operator.
 
-    Do this if somebody may have read SBF's database. Users then create new profiles.
+    Use this command if somebody may have read SBF's database. Users then create new profiles.
 
     Example: virtcloud access renew-authority
     """

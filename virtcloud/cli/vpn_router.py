@@ -90,7 +90,7 @@ def _parse_network(text: str) -> str:
 
 
 def _check_folder(folder: Path) -> None:
-    """Raise BadInput if the files cannot be written. Call this before SBF revokes the device's former profile."""
+    """Raise BadInput if the files cannot be written. Call this function before SBF revokes the former profile."""
     target = folder if folder.exists() else folder.absolute().parent
     if not target.is_dir() or not os.access(target, os.W_OK | os.X_OK):
         raise BadInput(

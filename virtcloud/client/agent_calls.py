@@ -86,10 +86,10 @@ class AgentCalls(SbfCalls):
         """Report that an element has the wanted state of ``revision``. Idempotent.
 
         The clusters in ``incomplete`` and ``remaining`` are exceptions: the element does not have their wanted state.
-        ``incomplete`` maps the id of each incomplete cluster to the reason why it is not set up completely.
+        ``incomplete`` maps the id of each incomplete cluster to the reason why the cluster is not set up completely.
         ``remaining`` contains each cluster that the element could not remove, and maps the cluster's id to the error.
         ``only_guests`` are the clusters in ``incomplete`` whose networks other clusters on the element can use.
-        An earlier SBF refuses a call with one of these arguments; then this method raises BadInput.
+        If SBF is too old for one of these arguments, SBF refuses the call, and this method raises BadInput.
         """
         # Keys of empty arguments are omitted, so that an earlier SBF accepts the call.
         confirmation = Confirmation(
@@ -142,11 +142,14 @@ class AgentCalls(SbfCalls):
         self._connection.send("PUT", f"/v1/elements/{Name(element)}/traffic", report)
 
     def report_connections(self, gateway: str, report: VpnConnections) -> None:
-        """Report all connections of a gateway; replaces the previous report. Only the gateway's agent may call this."""
+        """Report all connections of a gateway. The report replaces the previous report.
+
+        Only the gateway's agent may make this call.
+        """
         self._connection.send("PUT", f"/v1/elements/{Name(gateway)}/vpn/connections", report)
 
     def report_ssh_connections(self, gateway: str, report: SshConnections) -> None:
-        """Report all SSH connections of a gateway; replaces the previous report.
+        """Report all SSH connections of a gateway. The report replaces the previous report.
 
         Only the gateway's agent may make this call.
         """

@@ -128,9 +128,9 @@ class Client:
     ) -> "Sequence[Cluster]":
         """Return the running clusters of all owners, or only of ``owner``. The oldest cluster is first.
 
-        ``network`` is the key or the name of a running cluster: return only the clusters of this cluster's network.
-        With ``ended``, return the newest ``limit`` (default 100) clusters, running or ended. With ``ended`` and
-        ``before``, return only clusters older than the cluster with the id ``before``.
+        ``network`` is the key or the name of a running cluster: return only the clusters of this cluster's network. If
+        ``ended`` is true, return the newest ``limit`` (default 100) clusters, running or ended. If ``before`` is also
+        set, return only clusters older than the cluster with the id ``before``.
         """
         views = self.sbf.clusters(owner, ended=ended, network=network, limit=limit, before=before)
         return [Cluster(self.sbf, view) for view in views]
@@ -147,12 +147,12 @@ class Client:
         newest: bool = False,
         page_size: int = PAGE_SIZE,
     ) -> Iterator[Cluster]:
-        """Yield the running clusters, the oldest cluster first. With ``ended``, also yield ended clusters.
+        """Yield the running clusters, the oldest cluster first. If ``ended`` is true, also yield ended clusters.
 
-        With ``newest``, yield the newest cluster first. ``owner``, ``network``, ``site`` and ``element`` limit the
-        result. With ``state``, yield only the clusters in this state, running or ended. The clusters are read in pages
-        of at most ``page_size`` clusters during the iteration. Each cluster that exists during the whole iteration
-        appears exactly once. Raise BadInput for an unknown site or element.
+        If ``newest`` is true, yield the newest cluster first. ``owner``, ``network``, ``site`` and ``element`` limit
+        the result. If ``state`` is set, yield only the clusters in this state, running or ended. The clusters are read
+        in pages of at most ``page_size`` clusters during the iteration. Each cluster that exists during the whole
+        iteration appears exactly once. Raise BadInput for an unknown site or element.
         """
         pages = self.sbf.cluster_pages(
             owner,
@@ -169,7 +169,7 @@ class Client:
                 yield Cluster(self.sbf, view)
 
     def delete(self, key: str, *, wait: bool = False, attempt: int | None = None) -> None:
-        """Delete the cluster with this key. With ``wait``, return when the cluster is removed everywhere.
+        """Delete the cluster with this key. If ``wait`` is true, return when the cluster is removed everywhere.
 
         Idempotent. A key without a cluster is not an error. Raise Gone if SBF has a later attempt than ``attempt``.
         """

@@ -99,7 +99,7 @@ class AsyncStream:
     ) -> None:
         """Close the stream without an await, and wake a thread that receives.
 
-        This can block the event loop for a few seconds if a thread is sending.
+        If a thread is sending, this method can block the event loop for a few seconds.
         """
         self.sync.close()
 

@@ -1,4 +1,4 @@
-"""The request ID and the trace context that this process sends with its calls to SBF. By default, it sends neither."""
+"""The request ID and the trace context that this process sends with its calls to SBF. By default, neither is sent."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -125,8 +125,8 @@ class Cluster(PolledCluster):
         not accept logins yet, the login is repeated for up to ``wait`` seconds. At most ``jobs`` commands run at the
         same time.
 
-        If a command fails or a guest cannot be reached, the guest's result contains the error. With ``check``, raise
-        GuestsFailed for such results. Raise NotFound for an unknown guest, and BadInput for empty ``guests``.
+        If a command fails or a guest cannot be reached, the guest's result contains the error. If ``check`` is true,
+        raise GuestsFailed for such results. Raise NotFound for an unknown guest, and BadInput for empty ``guests``.
         """
         made = make_command(command, stdin)
         with open_logins(self._sbf, self.key, self.view.id) as logins:
@@ -148,9 +148,9 @@ class Cluster(PolledCluster):
     ) -> None:
         """Copy files or folders to all guests, or to ``guests``. The other arguments are those of `run`.
 
-        ``remote`` is a folder in each guest. If only one file or folder is copied, ``remote`` can also be its new name.
-        The default is the home folder of the user in the guest. Raise GuestsFailed if the copy failed on any guest; no
-        incomplete file remains. Raise BadInput for a local file that does not exist.
+        ``remote`` is a folder in each guest. If only one file or folder is copied, ``remote`` can also be the new name
+        of this file or folder. The default is the home folder of the user in the guest. Raise GuestsFailed if the copy
+        failed on any guest; no incomplete file remains. Raise BadInput for a local file that does not exist.
         """
         sources = list_sources([local] if isinstance(local, str | Path) else local)
         with open_logins(self._sbf, self.key, self.view.id) as logins:
@@ -233,7 +233,8 @@ class Cluster(PolledCluster):
     def delete(self, *, wait: bool = False, progress: ShownProgress = None, timeout: float | None = None) -> Self:
         """Delete the cluster. Idempotent. This method never deletes a later cluster with the same key.
 
-        Return when SBF has begun the removal, or with ``wait``, when the cluster is removed everywhere.
+        If ``wait`` is true, return when the cluster is removed everywhere. If ``wait`` is false, return when SBF has
+        begun the removal.
         """
         try:
             self.view = self._sbf.delete_cluster(self.key, *self._fence)

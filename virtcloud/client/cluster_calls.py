@@ -68,9 +68,9 @@ class ClusterCalls(SbfCalls):
     ) -> list[ClusterView]:
         """Return the running clusters of all owners, or only of ``owner``.
 
-        ``network`` is the key or the name of a running cluster: return only the clusters of this cluster's network.
-        With ``ended``, return the newest ``limit`` (default 100) clusters, running or ended. With ``ended`` and
-        ``before``, return only clusters older than the cluster with the id ``before``.
+        ``network`` is the key or the name of a running cluster: return only the clusters of this cluster's network. If
+        ``ended`` is true, return the newest ``limit`` (default 100) clusters, running or ended. If ``before`` is also
+        set, return only clusters older than the cluster with the id ``before``.
         """
         query = {"owner": owner, "network": network, "limit": limit, "before": before, **flag_query(ended=ended)}
         return self._documents(ClusterView, self._connection.send("GET", "/v1/clusters", query=query))
@@ -87,7 +87,7 @@ class ClusterCalls(SbfCalls):
         newest: bool = False,
         size: int = PAGE_SIZE,
     ) -> Iterator[list[ClusterView]]:
-        """Yield the clusters in pages of ``size``, the oldest cluster first, or the newest first if ``newest``.
+        """Yield the clusters in pages of ``size``, the oldest cluster first (``newest``: the newest cluster first).
 
         If neither ``ended`` nor ``state`` is set, yield only clusters that have not ended. If clusters are created or
         end between two pages, no other cluster is skipped or repeated. Raise BadInput for an unknown ``site`` or

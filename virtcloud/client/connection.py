@@ -188,8 +188,9 @@ class Connection:
     ) -> SessionStream:
         """Open a byte stream in both directions (WebSocket) to the replica ``url`` (None: the connection's address).
 
-        ``wait`` seconds are added to the timeout. Raise BadInput if this connection uses TLS and ``url`` does not, or
-        if the package websockets is missing. Raise ServiceUnreachable if the replica does not answer.
+        ``wait`` seconds are added to the timeout. Raise BadInput if ``url`` is without TLS although this connection
+        uses TLS. Also raise BadInput if the package websockets is missing. Raise ServiceUnreachable if the replica does
+        not answer.
         """
         address = url or self.url
         self._check_encryption(address)

@@ -28,8 +28,8 @@ CERTIFICATE_VARIABLE = "VIRTCLOUD_CERTIFICATE"
 PRIVATE = 0o600
 PREFIX = "vc_"
 TokenSource = Callable[[], SecretStr | None]
-"""A function that returns the token. The client calls it for each request, so that a new token in a file takes
-effect."""
+"""A function that returns the token. The client calls this function for each request, so that a new token in a file
+takes effect."""
 
 
 def no_token() -> None:

@@ -23,7 +23,7 @@ class ElementCalls(SbfCalls):
     ) -> Iterator[list[ElementView]]:
         """Yield the elements in pages of ``size``, by name. Raise BadInput for an unknown site or kind.
 
-        With ``troubled``, yield only these elements:
+        If ``troubled`` is true, yield only these elements:
 
         - elements that report an error, have a pending save, or do not answer
         - hosts and gateways whose agent never called SBF
@@ -76,7 +76,7 @@ class ElementCalls(SbfCalls):
     def adopt_ports(self, element: str, uses: Mapping[PortName, PortUse]) -> None:
         """Allow SBF to replace the configuration of ports that SBF did not configure. Idempotent.
 
-        ``uses`` maps each port to the use that the caller saw. The call does not read the device. If SBF then finds
+        ``uses`` maps each port to the use that the caller saw. The call does not read the device. If SBF later finds
         that one of these ports serves something other than SBF's VLANs, SBF starts to configure the port only if the
         port's present use equals the use in ``uses``.
         """

@@ -5,7 +5,8 @@ and its children. sshd does not end the command: at the end of a connection, ssh
 terminal.
 
 Before the command, the script prints a random line, the *mark*, which shows that the login succeeded. The exit code of
-ssh does not show this: ssh exits with 255 for its own errors, and for a command that exits with 255.
+ssh does not show whether the login succeeded: ssh exits with 255 for its own errors, and for a command that exits with
+255.
 """
 
 import secrets
@@ -37,11 +38,12 @@ SCRIPT = (
     '{ read -r w; for f in 1 4; do printf "%s\\n" "$3" >&$f; done; "${SHELL:-sh}" -c "$2" 2>&4 4>&-; c=$?; '
     'kill -KILL "$w"; exit $c; }'
 )
-"""The script. It prints the mark `$3` to stdout and stderr, and runs the command `$2`. The first `$1` bytes of stdin
+"""This script prints the mark `$3` to stdout and stderr, and runs the command `$2`. The first `$1` bytes of stdin
 are the command's input.
 
 The part before the pipe writes its process ID and the input to the pipe. At the end of stdin, this part ends the
-process group. The part after the pipe runs the command, and ends the first part. Works in dash, bash and BusyBox's sh.
+process group. The part after the pipe runs the command, and ends the first part. The script works in dash, bash and
+BusyBox's sh.
 """
 
 

@@ -49,7 +49,7 @@ class ClusterGuest:
     """A guest of a cluster. ``view`` is the last answer of SBF.
 
     The methods ``stop``, ``start`` and ``reset`` have a parameter ``wait``. If ``wait`` is true, these methods return
-    when the host has confirmed the change, and their ``progress``, ``timeout`` and errors are those of
+    when the host has confirmed the change. The parameters ``progress`` and ``timeout``, and the errors, are those of
     :meth:`wait_confirmed`. If ``wait`` is false, these methods return when SBF has recorded the change.
     """
 
@@ -85,7 +85,10 @@ class ClusterGuest:
         return self._set(GuestPower.ON, resets, progress, timeout, wait=wait)
 
     def log(self, *, follow: bool = False) -> Iterator[bytes]:
-        """Yield the log of the guest's console. With ``follow``, also yield later output until the guest is removed."""
+        """Yield the log of the guest's console.
+
+        If ``follow`` is true, also yield later output until the guest is removed.
+        """
         with self.open_log(follow=follow) as stream:
             while data := stream.receive():
                 yield data
@@ -95,7 +98,7 @@ class ClusterGuest:
         return self._open(SessionRequest(kind=SessionKind.LOG, follow=follow))
 
     def connect(self, port: int) -> SessionStream:
-        """Connect to a TCP port of the guest, inside its network. Raise Refused if no process listens there."""
+        """Connect to a TCP port of the guest, inside its network. Raise Refused if no process listens at the port."""
         return self._open(SessionRequest(kind=SessionKind.PORT, port=port))
 
     def console(self) -> SessionStream:
@@ -167,12 +170,12 @@ class ClusterGuest:
     def clone(self, image: str, *, stop: bool = False, progress: CloneObserver | None = None) -> CatalogueImage:
         """Create an image from the disk of the stopped guest. Return the image, whose owner is the caller.
 
-        With ``stop``, stop a running guest first, and start it again afterwards. Without ``stop``, raise Conflict if
-        the guest runs. Call ``progress`` with each report of the host. Raise NameTaken if an image with the name
-        ``image`` exists. Raise Refused if the host cannot make the image. Raise ServiceUnreachable if the session is
-        interrupted; SBF then stores no part of the image. After the copy, SBF may not answer for 30 s, or may refuse to
-        start the guest, for example because the token has expired. In these cases, raise the error of the start with
-        the remedy. The message states that the guest may still be stopped, and whether the image is ready.
+        If ``stop`` is true, first stop a running guest, and start the guest again afterwards. If ``stop`` is false,
+        raise Conflict if the guest runs. Call ``progress`` with each report of the host. Raise NameTaken if an image
+        with the name ``image`` exists. Raise Refused if the host cannot make the image. Raise ServiceUnreachable if the
+        session is interrupted; SBF then stores no part of the image. After the copy, SBF may not answer for 30 s, or
+        may refuse to start the guest, for example because the token has expired. In these cases, raise the error of the
+        start with the remedy. The message states that the guest may still be stopped, and whether the image is ready.
         """
         request = SessionRequest(kind=SessionKind.CLONE, image=Name(image))
         if not stop or self.refresh().power is GuestPower.OFF:

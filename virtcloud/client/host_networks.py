@@ -59,10 +59,10 @@ class HostNetworks:
     began: float = field(default_factory=time.monotonic)
 
     def ensure(self, network: ClusterKey, owner: str | None, sites: Iterable[str], lease: float) -> ClusterView:
-        """Create a network at these sites (default: all) if it does not exist. Wait until the network is active.
+        """Create a network at these sites (default: all), unless the network exists. Wait until the network is active.
 
-        A new network belongs to ``owner`` (None: the caller). If this call fails after the creation, it deletes the
-        network. Raise Conflict if the network exists, and belongs to another owner than ``owner`` (None: accept any
+        A new network belongs to ``owner`` (None: the caller). If this call fails after the creation, the call deletes
+        the network. Raise Conflict if the network exists, and belongs to another owner than ``owner`` (None: accept any
         owner). Raise ClusterFailed, TimedOut, or an error of SBF.
         """
         existing = self._find(network)
@@ -173,7 +173,7 @@ class HostNetworks:
         return HostNetwork(root, tuple(view for view in views if view.network is not None)) if root else None
 
     def _end(self, clusters: Iterable[Cluster]) -> None:
-        """Delete all clusters, then wait until each is released. SBF releases them concurrently."""
+        """Delete all clusters, then wait until each cluster is released. SBF releases the clusters concurrently."""
         for cluster in [cluster.delete() for cluster in clusters]:
             cluster.wait_ended(timeout=self._remaining_s)
 

@@ -29,7 +29,9 @@ class ImageCalls(SbfCalls):
     def add_image(
         self, name: str, content: ImageContent, *, url: str | None = None, file: str | None = None
     ) -> CatalogueImage:
-        """Add an image. Hosts fetch its file from ``url``, or read ``file`` in their folder of images. Idempotent.
+        """Add an image. Hosts fetch the image's file from ``url``, or read ``file`` in their folder of images.
+
+        Idempotent.
 
         Raise BadInput unless exactly one of ``url`` and ``file`` is valid and the other is None. Raise NameTaken if
         another image has the name. Raise NotAdmitted if the name is reserved.

@@ -20,8 +20,8 @@ PURPOSE = ".virtcloud-"
 def receive_files(target: Path) -> Iterator[Callable[[IO[bytes]], None]]:
     """Yield a function that unpacks a stream into a temporary folder, which is in or beside ``target``.
 
-    At the end of the block, move the received files. If ``target`` is a folder, move them into ``target``. Otherwise
-    rename the only file or folder of the stream to ``target``. If the block raises an exception, no file remains.
+    At the end of the block, if ``target`` is a folder, move the received files into ``target``. Otherwise, rename the
+    only file or folder of the stream to ``target``. If the block raises an exception, no file remains.
 
     Raise Refused in these cases:
 

@@ -43,7 +43,7 @@ class PortForward:
 
 
 def parse_forwards(texts: Iterable[str]) -> tuple[PortForward, ...]:
-    """Parse the values of ``--forward``. Equal values are parsed as one.
+    """Parse the values of ``--forward``. Equal values count as one value.
 
     Raise BadInput if two values have the same protocol and port, but different guests or ports of guests.
     """

@@ -39,7 +39,7 @@ from virtcloud.model.guest_seed import ClusterPeers, Peer, render_known_hosts
 from virtcloud.model.ssh_access import SshCertificateView
 
 SERVER_ALIVE_S = 60
-"""Interval in seconds at which ssh sends messages on an idle connection. They prevent SBF from ending the session."""
+"""Interval in seconds of ssh's messages on an idle connection. Without these messages, SBF would end the session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def build_ssh_arguments(options: SshOptions, peer: Peer, proxy: Sequence[str], k
     """Return the arguments of ssh. Pure.
 
     The user's options are first, because ssh uses the first value of each option (ssh_config(5)). If the guest's host
-    key is not known, ssh asks the user to confirm it. ssh must not share a connection (``ControlPath``), because a
+    key is not known, ssh asks the user to confirm the key. ssh must not share a connection (``ControlPath``), because a
     guest of another cluster may have the same name.
     """
     proxy_command = shlex.join(proxy).replace("%", "%%")

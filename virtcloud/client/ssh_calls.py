@@ -27,9 +27,9 @@ class SshCalls(SbfCalls):
     def ssh_certificates(self, key: str, *, ended: bool = False) -> list[SshCertificateEntry]:
         """Return the certificates of a cluster.
 
-        Without ``ended``, omit revoked certificates, and expired certificates without open connections. With ``ended``,
-        include these certificates, if SBF still has their records. SBF keeps the record of an expired certificate for
-        at least an hour.
+        If ``ended`` is false, omit revoked certificates, and expired certificates without open connections. If
+        ``ended`` is true, include these certificates, unless SBF has deleted their records. SBF keeps the record of an
+        expired certificate for at least an hour.
         """
         answer = self._connection.send("GET", f"{_path(key)}/certificates", query=flag_query(ended=ended))
         return self._documents(SshCertificateEntry, answer)

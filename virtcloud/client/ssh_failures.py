@@ -7,7 +7,8 @@ from virtcloud.model.message_text import printable
 from virtcloud.model.ssh_access import ACCOUNT
 
 SSH_FAILED: Final = 255
-"""The exit code of ssh for its own errors (ssh(1)). If a command in the guest exits with 255, so does ssh."""
+"""The exit code of ssh for its own errors (ssh(1)). If a command in the guest exits with 255, ssh also exits with
+255."""
 REMEDIES: Final = {
     f"^{ACCOUNT}@.*Permission denied": "expected a certificate that the gateway accepts: a certificate expires after "
     "some minutes, and can be revoked earlier; repeat the command, or connect through SBF: virtcloud cluster ssh "

@@ -27,7 +27,7 @@ class VpnCalls(SbfCalls):
         return self._document(NewVpnProfile, self._connection.send("POST", f"{_path(key)}/profiles", request))
 
     def profiles(self, key: str, *, revoked: bool = False) -> list[VpnProfileView]:
-        """Return the valid profiles of a cluster. With ``revoked``, also return revoked profiles."""
+        """Return the valid profiles of a cluster. If ``revoked`` is true, also return revoked profiles."""
         answer = self._connection.send("GET", f"{_path(key)}/profiles", query=flag_query(revoked=revoked))
         return self._documents(VpnProfileView, answer)
 
@@ -69,7 +69,10 @@ class VpnCalls(SbfCalls):
         return self._documents(VpnProfileView, answer)
 
     def renew_authority(self) -> AuthorityRenewal:
-        """Replace the certificate authority, and revoke all profiles of all clusters. Only operators may call this."""
+        """Replace the certificate authority, and revoke all profiles of all clusters.
+
+        Only operators may make this call.
+        """
         return self._document(AuthorityRenewal, self._connection.send("POST", "/v1/vpn/authority/renew"))
 
 

@@ -34,7 +34,7 @@ REFUSED_OPTIONS: Final = ("route", "redirect-", "dhcp-option", "dns", "block-out
 routes and DNS."""
 SERVER_MTU: Final = "tun-mtu 1500"
 """An option that OpenVPN 2.6 sends to each client. If the network has a smaller MTU, the gateway sends the smaller MTU
-before this option. Profiles make clients ignore this option, because it would replace the smaller MTU."""
+before this option. Profiles make clients ignore this option, because the option would replace the smaller MTU."""
 
 
 @dataclass(frozen=True, slots=True)

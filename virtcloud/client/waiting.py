@@ -19,7 +19,7 @@ ShownProgress = ProgressCallback | bool | None
 POLL_S = 1.0
 """The maximum duration of a long poll with a progress callback, in seconds.
 
-Also the minimum pause after a failed long poll.
+This value is also the minimum pause after a failed long poll.
 """
 QUIET_POLL_S = 20.0
 """Maximum duration of a long poll without a progress callback, in seconds."""
@@ -76,8 +76,8 @@ class PolledCluster:
     ) -> Iterator[ClusterView]:
         """Yield views like `Cluster.poll_views`.
 
-        With ``until``, a change of the cluster ends a poll only if the cluster then has one of these states. Without
-        ``until``, every change ends a poll.
+        With ``until``, a change of the cluster ends a poll only if the cluster has one of these states after the
+        change. Without ``until``, every change ends a poll.
         """
         deadline = None if timeout is None else self._clock() + timeout
         answered = self._clock()

@@ -11,8 +11,8 @@ no subnet, for a running network       addresses of its subnets, above the highe
                                        that was created with an empty list of subnets, guests get no addresses
 =====================================  ========================================================================
 
-Addresses that a guest, a gateway, a user's device or the router of the network has, or that the request assigns to a
-guest, are skipped.
+The assignment skips addresses that a guest, a gateway, a user's device or the router of the network has. The assignment
+also skips addresses that the request lists for a guest.
 """
 
 import ipaddress

@@ -110,7 +110,8 @@ def _assign_addresses(
 ) -> Dict[str, Tuple[str, ...]]:
     """Return the addresses of each guest, by the guest's name.
 
-    A guest gets the addresses that the request lists for it, otherwise its previous addresses, otherwise new addresses.
+    A guest gets the addresses that the request lists for the guest. A guest without such addresses gets its previous
+    addresses or, if there are none, new addresses.
     """
     assigned = {name: guest.addresses for name, guest in named if guest.addresses is not None}
     names = [name for name, _ in named if name not in assigned]

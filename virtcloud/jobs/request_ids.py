@@ -1,7 +1,7 @@
 """The request ID of a job's attempt, and its trace context.
 
-Both are computed from the cluster's key and the attempt number. Therefore all hooks and agents use the same request ID
-for the same attempt, without storing it.
+Both values are computed from the cluster's key and the attempt number. Therefore all hooks and agents use the same
+request ID for the same attempt, although no hook or agent stores the ID.
 """
 
 import re

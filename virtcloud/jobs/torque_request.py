@@ -3,7 +3,7 @@
 Torque does not know the resource ``vcluster``, and passes only known resources to a host. One known resource is
 ``other``, which Torque reserves for local use. Therefore the submit filter copies the request into ``other``.
 
-A site can define the resource ``net`` in its Torque. Then ``net=private`` or ``net=ID`` requests a network without
+A site can define the resource ``net`` in its Torque. In a job, ``net=private`` or ``net=ID`` requests a network without
 guests.
 """
 

@@ -146,7 +146,7 @@ def ensure_debian_disk(watch: Watcher) -> Path:
 
 
 def write_image(target: Path, watch: Watcher) -> None:
-    """Write the container image to ``target`` if the file's suffix is ``.tar``, or the disk if it is ``.qcow2``.
+    """Write an image to ``target``: the container image for the suffix ``.tar``, the disk for the suffix ``.qcow2``.
 
     Raise BadInput for another suffix, an existing file, or a folder that cannot be written. Raise LabImpossible if the
     image cannot be built or written.

@@ -11,8 +11,8 @@
         └── LabFailed        something in the lab failed
 
 LabImpossible and LabIsUp are also subclasses of BadInput. LabIsDown and UnknownInLab are also subclasses of NotFound.
-An operation that raises one of these four errors has changed no lab. It may have filled the caches of images and
-kernels, and removed the remains of a crashed lab.
+An operation that raises one of these four errors has changed no lab. The operation may have filled the caches of images
+and kernels, and removed the remains of a crashed lab.
 """
 
 from typing import ClassVar

@@ -15,7 +15,7 @@ from virtcloud.model.topology import Topology
 FRR_PROGRAMS = "/usr/lib/frr"
 FOLDER = "/run/frr"
 SHELL = "/etc/frr/vtysh.conf"
-"""The configuration file of vtysh. Each node has a separate /etc/frr, because vtysh also writes files there."""
+"""The configuration file of vtysh. Each node has a separate /etc/frr, because vtysh also writes files to /etc/frr."""
 ZEBRA = "frr defaults datacenter\nhostname {name}\n"
 BGP = """\
 frr defaults datacenter
@@ -61,7 +61,8 @@ def frr_files(edge: Edge, topology: Topology) -> dict[str, str]:
 def _neighbor_lines(edge: Edge, peer: IPv4Address) -> Iterator[str]:
     """Yield the configuration lines of a neighbour.
 
-    Only the edge with the lower address opens the TCP connection, because BGP sessions then start faster.
+    Only the edge with the lower address opens the TCP connection, because BGP sessions start faster if only one edge
+    connects.
     """
     yield f" neighbor {peer} peer-group edges"
     if IPv4Address(str(edge.loopback)) > peer:

@@ -97,7 +97,7 @@ def fetch_guest_kernel(watch: Watcher) -> GuestKernel:
 
 
 def _download(folder: Path) -> Path:
-    """Download the package and return its path. If this fails, update the package lists and try again."""
+    """Download the package and return its path. If the download fails, update the package lists and try again."""
     output = ""
     for attempt in range(2):
         if attempt:

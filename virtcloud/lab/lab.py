@@ -111,7 +111,7 @@ class Lab:
         timeout_s: float | None = 60.0,
         check: bool = False,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a program on a node. With ``check``, an exit code other than 0 raises LabFailed.
+        """Run a program on a node. If ``check`` is true, an exit code other than 0 raises LabFailed.
 
         Raise UnknownInLab if the lab has no such node. Raise LabFailed if the program prints nothing for ``timeout_s``
         seconds (None: no limit) and does not end.

@@ -36,7 +36,7 @@ class LabFile(Topology):
 
     pools: dict[Name, VlanSet] = Field(default_factory=dict)
     lldp: bool = False
-    """If true, elements announce themselves to their neighbours (LLDP). This needs two more processes (lldpd) on each
+    """Whether elements announce themselves to their neighbours (LLDP). LLDP needs two more processes (lldpd) on each
     element."""
 
     images: tuple[Literal["debian", "debian-cloud"], ...] = ()

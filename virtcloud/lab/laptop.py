@@ -77,7 +77,7 @@ class LaptopVpn:
         self._shell("; ".join([*lines, f"ip -n {self.name} link set {self.interface} up"]))
 
     def run(self, *argv: str, timeout_s: float = 60.0) -> tuple[int, str]:
-        """Run a program in the network namespace of the tap interface. Return its exit code and its output."""
+        """Run a program in the network namespace of the tap interface. Return the program's exit code and output."""
         enter = ("ip", "netns", "exec", self.name) if self.namespace else ()
         done = self.lab.run(LAPTOP, (*enter, *argv), timeout_s=timeout_s)
         return done.returncode, done.stdout + done.stderr

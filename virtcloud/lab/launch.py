@@ -212,8 +212,8 @@ def terminate_as_interrupt() -> Iterator[None]:
 def defer_interrupts() -> Iterator[None]:
     """Defer SIGINT and SIGTERM until the end of the context.
 
-    This function replaces Python's signal handlers. It does not change the signal mask, because processes that are
-    started in the context would inherit the mask.
+    This function replaces Python's signal handlers. The function does not change the signal mask, because processes
+    that are started in the context would inherit the mask.
     """
     received_signals: list[int] = []
     before = {number: signal.getsignal(number) for number in TERMINATION_SIGNALS}

@@ -114,8 +114,8 @@ END
 """
 """Shell commands that run after the installation of the packages.
 
-The commands delete files that an image must not contain, such as host keys. They write the scripts that run during the
-boot (including ``INITIAL_PROGRAM``), and the configurations of busybox ``init``, cloud-init and GRUB.
+The commands delete files that an image must not contain, such as host keys. The commands also write the scripts that
+run during the boot (including ``INITIAL_PROGRAM``), and the configurations of busybox ``init``, cloud-init and GRUB.
 """
 
 SMALL = DebianRecipe("debian-small", PACKAGES, CUSTOMIZE, OPEN_FOLDER)

@@ -58,7 +58,7 @@ class LabState:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The values that the last call of :meth:`write_metadata` wrote. Empty if there was no such call."""
+        """The values that the last call of :meth:`write_metadata` wrote; empty before the first call."""
         return _read(self.folder / "lab.json")
 
     def write_metadata(self, metadata: dict[str, Any]) -> None:

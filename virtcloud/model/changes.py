@@ -91,7 +91,8 @@ class OtherUse(Document):
     effect: str
     """The effect of the change on the use."""
     asks: bool = False
-    """Whether the change would alter the use. If so, an administrator must confirm the change before SBF makes it."""
+    """Whether the change would alter the use. An administrator must confirm such a change before SBF makes the
+    change."""
 
 
 class PathChange(Document):

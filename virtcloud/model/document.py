@@ -68,7 +68,7 @@ class PlainDocument(Document):
     """A document without cached properties. Its instances are compared faster than those of other documents.
 
     pydantic's comparison ignores values of cached properties, which takes most of its time. A topology can contain
-    hundreds of thousands of hosts and links, and a change of the topology compares them.
+    hundreds of thousands of hosts and links, and a change of the topology compares these hosts and links.
     """
 
     def __eq__(self, other: object) -> bool:

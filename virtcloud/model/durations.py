@@ -15,7 +15,8 @@ MAX_TOKEN_S = 10 * 366 * 86400
 MAX_LEASE_LIMIT_S = 100 * 366 * 86400
 """The maximum lease that an administrator can set as the limit of a user."""
 MAX_CHARACTERS = 100
-"""Maximum length of a duration as text. Otherwise, the time to parse malformed text would grow quadratically."""
+"""Maximum length of a duration as text. Without this limit, the time to parse malformed text would grow
+quadratically."""
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
 
 

@@ -39,8 +39,9 @@ class Hypervisor(StrEnum):
 class Element(PlainDocument):
     """A system that SBF or an agent configures, with its managed ports.
 
-    A port may be the interface of a link aggregate (``Port-channel1``, ``bond0``). Then ``aggregates`` lists the member
-    ports of the aggregate. Cables are connected to the member ports. Member ports are never managed themselves.
+    A port may be the interface of a link aggregate (``Port-channel1``, ``bond0``). For such a port, ``aggregates``
+    lists the member ports of the aggregate. Cables are connected to the member ports. Member ports are never managed
+    themselves.
     """
 
     name: Name
@@ -70,8 +71,8 @@ class Device(Element):
 
     ``credential`` is the name of an entry in the service's settings, because a topology contains no secrets. If
     ``keep_session`` is true, each replica of the service keeps a session with the device open. If ``keep_session`` is
-    false, a replica opens a session for each use of the device, and ends the session after this use. All replicas
-    together then have at most one session at a time, because some devices allow few sessions.
+    false, a replica opens a session for each use of the device, and ends the session after this use. In this mode, all
+    replicas together have at most one session at a time, because some devices allow few sessions.
     """
 
     platform: UnicodeText

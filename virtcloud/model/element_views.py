@@ -66,7 +66,7 @@ class Pool(Document):
 
 
 class QuarantinedVlan(Document):
-    """A VLAN ID that SBF withholds because elements have not confirmed the removal of its former cluster."""
+    """A VLAN ID that SBF withholds because elements have not confirmed the removal of the VLAN ID's former cluster."""
 
     vlan: VlanId
     """The VLAN ID."""

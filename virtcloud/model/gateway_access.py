@@ -1,7 +1,7 @@
 """The interfaces of gateways in networks, and the links of gateways to the outside.
 
-A gateway gets an interface in a network for its first task in the network: router, SSH relay, publication of guests, or
-a service such as NFS.
+A gateway gets an interface in a network for its first task in the network: routing, relaying of SSH, publication of
+guests, or a service such as NFS.
 
 The *outside* is all computers that are not in a network of SBF. In the topology, administrators describe each gateway's
 link to the outside. Administrators also describe each site's destinations: the outside services that clusters may use.
@@ -21,16 +21,19 @@ from virtcloud.model.errors import BadInput
 from virtcloud.model.values import Address, Mac, Name, PatternText, PortName, UnicodeText
 
 GATEWAY_ADDRESSES: Final = "gateway-addresses"
-"""Capability that segments with ``gateway_addresses`` require. Agents without it would not configure the addresses."""
+"""Capability that segments with ``gateway_addresses`` require. Agents without this capability would not configure the
+addresses."""
 GATEWAY_ROUTER: Final = "gateway-router"
-"""Capability that segments with ``router`` require. Agents without it would forward no packets to the outside."""
+"""Capability that segments with ``router`` require. Agents without this capability would forward no packets to the
+outside."""
 GATEWAY_PUBLICATIONS: Final = "gateway-publications"
-"""Capability that segments with ``publications`` require. Agents without it would publish no ports."""
+"""Capability that segments with ``publications`` require. Agents without this capability would publish no ports."""
 UDP_PUBLICATIONS: Final = "udp-publications"
-"""Capability that segments with published UDP ports require. Agents without it would publish TCP ports instead."""
+"""Capability that segments with published UDP ports require. Agents without this capability would publish TCP ports
+instead."""
 GATEWAY_FQDNS: Final = "gateway-fqdns"
-"""Capability that segments with ``router.named_destinations`` require. Agents without it would admit none of these
-destinations."""
+"""Capability that segments with ``router.named_destinations`` require. Agents without this capability would admit none
+of these destinations."""
 LOWEST_PUBLIC_PORT, HIGHEST_PORT = 1024, 65535
 MAX_FQDN: Final = 253
 """Maximum number of characters of an FQDN (RFC 1035)."""

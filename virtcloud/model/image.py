@@ -216,7 +216,7 @@ class ImageCheck(Document):
     sha256: Sha256
     """The recorded checksum."""
     found: str | None
-    """The present checksum of the file; null: SBF does not store this image's file. Agents then check the checksum when
-    they fetch the file."""
+    """The present checksum of the file; null: SBF does not store this image's file. In this case, agents check the
+    checksum when they fetch the file."""
     intact: bool | None
     """Whether both checksums are equal; null: SBF does not store the file."""

@@ -30,7 +30,7 @@ class NfsExport(Document):
     folder: ExportFolder
     """The folder on the gateway. `{owner}` stands for the name of the cluster's owner."""
     read_only: bool = False
-    """Whether guests may only read."""
+    """Whether guests have read-only access."""
     size_mb: Annotated[int, Field(ge=16, le=16 * 1024 * 1024)] | None = None
     """Size in MiB of the file system that the gateway creates for the files, in the file `FOLDER.ext4`. Null: the
     folder exists on the gateway and is the root of a mounted file system."""

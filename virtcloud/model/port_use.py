@@ -65,10 +65,10 @@ def is_in_other_use(use: PortUse, managed: VlanSet, unused: frozenset[str]) -> b
 
     ``unused`` are the modes of a platform's unconfigured ports. A port is in other use in each of these cases:
 
-    - it has an untagged VLAN other than the default VLAN
-    - it carries every VLAN, and its mode is not in ``unused``
-    - its allowed-VLAN list contains a VLAN that is neither managed nor the default VLAN
-    - its mode is neither ``trunk`` nor in ``unused``
+    - the port has an untagged VLAN other than the default VLAN
+    - the port carries every VLAN, and the port's mode is not in ``unused``
+    - the port's allowed-VLAN list contains a VLAN that is neither managed nor the default VLAN
+    - the port's mode is neither ``trunk`` nor in ``unused``
     """
     if {use.native, use.access} - {None, *DEFAULT_VLAN}:
         return True

@@ -15,7 +15,8 @@ from virtcloud.model.values import Name, PortRef
 class SitePart(Document):
     """A site and the links between its elements.
 
-    The document contains neither transports nor links to other sites, because only operators may change these.
+    The document contains neither transports nor links to other sites, because only operators may change transports and
+    links to other sites.
     """
 
     site: Site
@@ -117,7 +118,7 @@ class PreparationSide(StrEnum):
 class PreparationSheet(Document):
     """The commands that administrators enter once on one device. SBF never enters these commands.
 
-    Administrators replace the placeholders in angle brackets with their values.
+    Administrators replace each placeholder in angle brackets with the placeholder's value.
     """
 
     side: PreparationSide

@@ -1,4 +1,4 @@
-"""The parts of a topology: a part for each site, and one common part. SBF stores, reads and replaces them one by one.
+"""The parts of a topology: a part for each site, and one common part. SBF stores, reads and replaces single parts.
 
 A topology that is made of parts has its links in a fixed order: the links within each site in the order of the sites,
 then the links between sites.

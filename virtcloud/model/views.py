@@ -145,7 +145,7 @@ class Confirmation(Document):
     incomplete: dict[str, ElementMessage] | None = None
     """Why each cluster is not set up completely, by cluster id. All other wanted clusters are complete."""
     only_guests: Annotated[tuple[str, ...] | None, OMIT_NONE] = None
-    """Ids of clusters in ``incomplete`` whose networks other clusters can use. The other clusters are complete."""
+    """Ids of clusters in ``incomplete`` whose networks work, so that other clusters can use these networks."""
     remaining: Annotated[dict[str, ElementMessage] | None, OMIT_NONE] = None
     """Why the element could not remove a cluster, by cluster id. All other unwanted clusters are removed."""
 
@@ -154,8 +154,8 @@ class ElementErrorReport(Document):
     """An element's report of the reasons why it cannot reach the wanted state of ``revision``.
 
     The owner of a cluster can read the cluster's error in ``clusters``. ``refused`` contains the clusters that the
-    element has refused several times in a row. If one of these clusters is still being set up, it fails immediately,
-    before its deadline.
+    element has refused several times in a row. A refused cluster that is still being set up fails immediately, before
+    its deadline.
     """
 
     revision: Revision

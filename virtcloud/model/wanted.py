@@ -61,9 +61,11 @@ GUEST_POWER: Final = "guest-power"
 
 
 ADDRESS_FILTERS = "address-filters"
-"""Capability that segments with ``filters: addresses`` require. Agents without it would not check addresses."""
+"""Capability that segments with ``filters: addresses`` require. Agents without this capability would not check
+addresses."""
 HOST_SERVICES: Final = "host-services"
-"""Capability that segments with ``host_services`` require. Agents without it would leave guests without addresses."""
+"""Capability that segments with ``host_services`` require. Agents without this capability would leave guests without
+addresses."""
 
 
 class Segment(Document):
@@ -101,7 +103,8 @@ class Segment(Document):
     grants: Annotated[tuple[VpnGrant, ...], OMIT_EMPTY] = ()
     """The devices that may join the network through this gateway."""
     guest_macs: Annotated[tuple[Mac, ...], OMIT_EMPTY] = ()
-    """The MAC addresses of all guests of the network, if the segment has grants. Devices must not use them."""
+    """The MAC addresses of all guests of the network, if the segment has grants. Devices must not use these
+    addresses."""
     router_addresses: Annotated[tuple[Address, ...], OMIT_EMPTY] = ()
     """The addresses of the network's router, which is the default gateway of the guests. `[]`: no router."""
     gateway_addresses: Annotated[tuple[Address, ...], OMIT_EMPTY] = ()
@@ -138,8 +141,9 @@ class WantedDocument(Document):
     confirmed_revision: int
     """The latest revision that the element confirmed."""
     incomplete: tuple[str, ...] = ()
-    """Ids of clusters that, at the latest confirmation, were not set up completely (for example because they waited for
-    an image) or could not be removed. For a cluster that could not be removed, also the ID of its network.
+    """Ids of clusters that were not set up completely at the latest confirmation (for example because an image was
+    missing), or that could not be removed. If a cluster could not be removed, the list also contains the id of the
+    cluster's network.
     """
     wanted: HostWanted
     """The wanted state of the element."""

@@ -120,8 +120,8 @@ class _Merger:
     def _remaining_links(self) -> Iterator[Link]:
         """Yield the links of SBF's topology that remain.
 
-        Without ``prune``, a link remains if neither of its ports has a link in NetBox. With ``prune``, NetBox must also
-        lack at least one of the link's two devices.
+        A link remains if neither of its ports has a link in NetBox. If ``prune`` is true, NetBox must also lack at
+        least one of the link's two devices.
         """
         linked = {end for pair in self.translation.links for end in pair}
         known = {device.name for device in self.translation.devices}

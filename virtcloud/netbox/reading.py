@@ -86,7 +86,8 @@ def _open_api(file: NetBoxFile) -> Any:  # noqa: ANN401 - pynetbox has no types
         def request(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - the library's signature
             """Send a request with the arguments ``timeout`` and ``verify``.
 
-            The session's attribute ``verify`` does not suffice: the variable ``REQUESTS_CA_BUNDLE`` overrides it.
+            The session's attribute ``verify`` does not suffice: the variable ``REQUESTS_CA_BUNDLE`` overrides this
+            attribute.
             """
             return super().request(*arguments, **{"timeout": TIMEOUT_S, "verify": trusted, **options})
 

@@ -1,7 +1,7 @@
 """Decides which clusters to end and which alerts to raise; computes extensions of leases. Pure.
 
-A *mismatch* is a contradiction between a job and its cluster in one observation. A mismatch can be temporary. It has
-consequences only if several observations in a row show it, and if the grace period has passed:
+A *mismatch* is a contradiction between a job and its cluster in one observation. A mismatch can be temporary. A
+mismatch has consequences only if several observations in a row show the mismatch, and if the grace period has passed:
 
 =================================================================  ====================
 mismatch                                                           consequence
@@ -11,7 +11,8 @@ the job runs, but has no cluster                                   an alert
 the job's cluster is active, but the job's script does not start   an alert
 =================================================================  ====================
 
-If the batch system's answer does not contain a cluster's job, this counts as no mismatch, and the cluster continues.
+If the batch system's answer does not contain a cluster's job, the missing job counts as no mismatch, and the cluster
+continues.
 """
 
 from collections.abc import Collection, Iterator, Mapping

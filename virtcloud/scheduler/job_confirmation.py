@@ -40,7 +40,7 @@ class JobConfirmationApi(Protocol):
     """The calls to SBF by which a batch system's agent confirms jobs."""
 
     def requested_jobs(self, server: str, wait: float = 0) -> list[ClusterKey]:
-        """Return the jobs that ``server`` must confirm. If there is none, wait up to ``wait`` seconds for a job."""
+        """Return the jobs that ``server`` must confirm. If there is no such job, wait up to ``wait`` seconds."""
 
     def send_job_statement(self, key: str, statement: JobStatement) -> None:
         """Send the server's statement about a job."""

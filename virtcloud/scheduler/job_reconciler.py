@@ -44,7 +44,7 @@ class ReconciliationJournal:
     """Stores the current alerts and the last actions. Logs the start and the end of each alert once."""
 
     def __init__(self, log: Log) -> None:
-        """Create an empty journal: it has neither alerts nor actions."""
+        """Create a journal without alerts and actions."""
         self._log = log
         self._alerts: dict[tuple[AlertName, str], AlertView] = {}
         self._actions: deque[ReconciliationAction] = deque(maxlen=MAX_ACTIONS)
@@ -90,7 +90,7 @@ class ServerObservation:
 
 
 def observe(scheduler: Scheduler, clusters: ClusterApi) -> ServerObservation:
-    """Return a complete observation. If this is impossible, raise SchedulerUnavailable or an error of SBF.
+    """Return a complete observation. If a reading fails, raise SchedulerUnavailable or an error of SBF.
 
     Clusters are read before jobs. In the reverse order, a cluster created between the two readings would appear without
     its job.
@@ -134,7 +134,8 @@ class JobReconciler:
     ) -> None:
         """Create a reconciler without mismatches.
 
-        The reconciler calls ``more_alerts`` after each complete observation, and adds the returned alerts to its own.
+        The reconciler calls ``more_alerts`` after each complete observation, and adds the returned alerts to its own
+        alerts.
         """
         self._scheduler = scheduler
         self._clusters = clusters

@@ -60,7 +60,8 @@ class SchedulerServer:
 def job_cluster_key(number: str, server: SchedulerServer) -> ClusterKey:
     """Return the key of a job's cluster: the job's id in lower case.
 
-    Raise SchedulerUnavailable if the job's id is not a valid key: then the batch system's answer is invalid.
+    Raise SchedulerUnavailable if the job's id is not a valid key, because such an id shows that the batch system's
+    answer is invalid.
     """
     try:
         return ClusterKey(f"{number}.{server.name}".lower())
@@ -86,7 +87,7 @@ def parse_seconds_or_zero(text: object) -> int:
 
 
 def check_server_name(name: str) -> str:
-    """Return a server's name. Raise BadInput if the name is empty, or if cluster keys cannot end with it."""
+    """Return a server's name. Raise BadInput if the name is empty, or if cluster keys cannot end with the name."""
     ClusterKey(f"9999999.{name}".lower())
     if not name:
         raise BadInput("expected the name of the scheduler's server, got nothing")

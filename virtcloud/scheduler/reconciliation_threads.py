@@ -22,8 +22,8 @@ StartThread = Callable[[str, Callable[[Callable[[], None]], None], float], threa
 """A function that starts a thread. Its arguments are the thread's name, a function to run, and the maximum time in
 seconds between two progress reports. The function to run receives a function that reports progress."""
 COMMANDS_PER_ROUND = 20
-"""A thread counts as hanging after its longest pause plus the time limits of this number of commands, if the thread has
-reported no progress during this time."""
+"""A thread counts as hanging if it reports no progress for longer than its longest pause plus the time limits of this
+number of commands."""
 CONFIRMING_SCHEDULERS: dict[str, Callable[[CommandRunner], ConfirmingScheduler]] = {"torque": TorqueScheduler}
 """Batch systems that must confirm jobs to SBF, because their hosts, and not their servers, request the clusters."""
 STOP_WAIT_S = 2.0

@@ -20,8 +20,8 @@ def find_unfit_nodes(
 ) -> list[Alert]:
     """Return an alert for each node that is not a host in the topology. Skip nodes that match a pattern of ``apart``.
 
-    ``names`` is the setting ``hosts``, which maps nodes to their names in SBF's topology. ``apart`` is the setting
-    ``apart``.
+    ``names`` is the setting ``hosts``, which maps nodes to their names in SBF's topology. ``apart`` is the setting of
+    the same name.
     """
     checked = sorted(node for node in nodes if not any(fnmatchcase(node, pattern) for pattern in apart))
     return [alert for node in checked for alert in _check_node(node, element_of_host(node, names), topology)]

@@ -1,6 +1,7 @@
 """The status file of the reconciliation, that is, of the comparison of a batch system's jobs with the clusters.
 
-The agent on the host of the batch system's server writes this file after each round. ``virtcloud pbs status`` reads it.
+The agent on the host of the batch system's server writes this file after each round. ``virtcloud pbs status`` reads the
+file.
 """
 
 from datetime import datetime

@@ -29,8 +29,8 @@ from virtcloud.scheduler.job_states import (
 QSTAT_CODES = frozenset({0, 153})
 UNKNOWN_JOB = re.compile(r"qstat: Unknown Job Id(?: Error)? ([0-9]+)\S*")
 INVALID_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
-"""Characters that are invalid in XML, such as ESC. qstat does not escape them in jobs' environments (a prompt in the
-variable ``PS1`` may contain ESC).
+"""Characters that are invalid in XML, such as ESC. qstat does not escape these characters in jobs' environments (a
+prompt in the variable ``PS1`` may contain ESC).
 """
 TORQUE_STATES = {**job_states.COMMON_STATES, "C": (JobPhase.GONE, "has finished")}
 

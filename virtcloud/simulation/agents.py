@@ -84,7 +84,9 @@ class SimulatedAgent:
     _next_traffic_s: float = 0
 
     def reconcile_once(self) -> None:
-        """Wait at most ``POLL_S`` seconds for a new wanted document, and confirm it. Then report traffic if due.
+        """Wait at most ``POLL_S`` seconds for a new wanted document, and confirm the document.
+
+        Then report traffic if a report is due.
 
         If the element was switched off before the confirmation, neither confirm nor report. Raise the errors of the
         calls to SBF.

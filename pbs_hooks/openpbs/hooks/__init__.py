@@ -1,1 +1,1 @@
-"""The server hook and the MoM hook. They run inside PBS with the standard library and the language of Python 3.6."""
+"""The server hook and the MoM hook. Both run inside PBS with the standard library and the language of Python 3.6."""

@@ -41,10 +41,10 @@ NOT_BEGUN = "vcluster: one of the hosts %s could not start the job; the log of t
 def handle_preterm(event: MomEvent) -> None:
     """Request the cancellation of the attempt.
 
-    The cancellation ends the prologue's wait at the start barrier. If the job's script has not started yet and the
-    agent does not answer or is busy, repeat the request for at most ``CANCEL_TIMEOUT_S`` seconds. On the first host,
-    PBS runs this event only for ``qdel``. On other hosts, PBS runs this event at every end of a job, so the hook
-    ignores the event there.
+    The cancellation ends the prologue's wait at the start barrier. While the job's script has not started, repeat the
+    request for at most ``CANCEL_TIMEOUT_S`` seconds if the agent does not answer or is busy. On the first host, PBS
+    runs this event only for ``qdel``. On other hosts, PBS runs this event at every end of a job, so the hook ignores
+    the event on other hosts.
     """
     if not event.run.head:
         return

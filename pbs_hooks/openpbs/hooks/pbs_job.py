@@ -1,8 +1,8 @@
 """Reads a PBS job in hooks: its request, its cluster's key, its attempt, and the reason why its last start failed.
 
-A MoM cannot set a job's comment on the server, but it sends the job's variables to the server (measured). The first
+A MoM cannot set a job's comment on the server, but sends the job's variables to the server (measured). The first
 host stores the reason in a variable. PBS tries to start the job again in the same second, and the server hook then
-writes the reason into the comment. Every event on every host loads this module, so it is small.
+writes the reason into the comment. Every event on every host loads this module, so the module is small.
 """
 
 from typing import Any, Mapping, Optional

@@ -73,7 +73,8 @@ def _refusal_key(run: JobRun) -> JobRun:
 
 
 NOTHING_TO_END = (404, 410)
-"""SBF's HTTP statuses if no cluster ever had the key, or if the key now belongs to a later attempt or another owner."""
+"""The HTTP statuses of SBF's answer if no cluster ever had the key, or if the key now belongs to a later attempt or
+another owner."""
 
 
 def jobobit(event: ServerHookEvent) -> None:
@@ -192,7 +193,7 @@ def _request_cluster(event: ServerHookEvent, order: ClusterOrder) -> Optional[St
 
 
 def _add_user_keys(event: ServerHookEvent, order: ClusterOrder) -> ClusterOrder:
-    """Add the public SSH keys in the user's home folder, if this host can read them."""
+    """Add the public SSH keys in the user's home folder to the request, if this host can read these keys."""
     if not event.settings.user_keys:
         return order
     try:

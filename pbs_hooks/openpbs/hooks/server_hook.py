@@ -29,7 +29,7 @@ def event_handlers(pbs: Any) -> Dict[int, Callable[[ServerHookEvent], None]]:
 def handle(pbs: Any, began: float) -> None:
     """Handle the current event of PBS in a hook that started at ``began`` (seconds of ``time.monotonic``).
 
-    Ends with SystemExit, because PBS's accept() and reject() raise it.
+    Ends with SystemExit, because PBS's accept() and reject() raise SystemExit.
     """
     event = pbs.event()
     try:

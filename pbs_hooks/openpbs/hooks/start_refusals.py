@@ -45,11 +45,11 @@ def decide_refusal(answer: SbfAnswer, context: RefusalContext, retry_after: int)
 
 
 def is_attempt_over(answer: SbfAnswer) -> bool:
-    """Return whether this attempt can no longer have a cluster. In this case, the job needs a new attempt number.
+    """Return whether this attempt can no longer have a cluster, so that the job needs a new attempt number.
 
-    The attempt number depends on the job's run number, which PBS increments when it sends the job to a host. If another
-    hook rejects the job before PBS sends it, or if files cannot be staged, the job's next start has the same attempt
-    number. SBF may then have a request with this number for other hosts.
+    The attempt number depends on the job's run number, which PBS increments when PBS sends the job to a host. If
+    another hook rejects the job before PBS sends the job, or if files cannot be staged, the job's next start has the
+    same attempt number. SBF may then have a request with this number for other hosts.
     """
     if answer.ok:
         state = answer.document.get("state") if isinstance(answer.document, dict) else None
@@ -58,7 +58,7 @@ def is_attempt_over(answer: SbfAnswer) -> bool:
 
 
 def refuse_unreachable(error: SbfUnreachable, retry_after: int) -> StartRefusal:
-    """Return the refusal when SBF did not answer, or its answer cannot be used."""
+    """Return the refusal after SBF did not answer, or after SBF sent an answer that cannot be used."""
     return StartRefusal("vcluster: %s (%s)%s" % (error.summary, error, RETRY_SUFFIX), retry_after, alert=True)
 
 

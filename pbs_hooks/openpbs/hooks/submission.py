@@ -21,8 +21,8 @@ from virtcloud.jobs.request_values import OWNERS, RequestError
 RUNNING_MESSAGE = "the request of a running job cannot be changed"
 SPEC_RESERVED_MESSAGE = "the resource %s is reserved for the server; name the request file with spec=" % SPEC_RESOURCE
 NO_CHECKPOINT = "n"
-"""Forbids checkpoints. A job restarted from a checkpoint has the same run number as before, and the checkpoint does not
-contain the job's guests.
+"""The value of a job's attribute ``Checkpoint`` that forbids checkpoints. A job restarted from a checkpoint has the
+same run number as before, and the checkpoint does not contain the job's guests.
 """
 
 
@@ -67,7 +67,7 @@ def queuejob(event: ServerHookEvent) -> None:
 
 
 def modifyjob(event: ServerHookEvent) -> None:
-    """Check an altered job. A running job must keep its request. A queued job is checked as at submission.
+    """Check an altered job. The request of a running job must not change. A queued job is checked as at submission.
 
     Raises RequestError if the change must be rejected.
 

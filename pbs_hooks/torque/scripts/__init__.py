@@ -1,1 +1,1 @@
-"""The scripts that Torque runs. They use only the standard library and the language of Python 3.6."""
+"""The scripts that Torque runs. The scripts use only the standard library and the language of Python 3.6."""

@@ -77,7 +77,7 @@ def wait_until_up(path: str, call: ScriptCall, patience: RetryBudget) -> Dict[st
 def _retry_while_blocked(find_obstacle: Callable[[], Optional[str]], patience: RetryBudget) -> None:
     """Call ``find_obstacle`` until it returns None. Also repeat a call if the agent does not answer or is busy.
 
-    Raises ScriptExit if the time runs out, or if the agent refuses the request although it is not busy.
+    Raises ScriptExit if the time runs out, or if the agent refuses the request although the agent is not busy.
     """
     while True:
         try:

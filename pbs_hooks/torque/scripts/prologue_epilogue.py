@@ -1,8 +1,8 @@
 """The scripts of a job: its prologues and epilogues.
 
 The first host runs ``prologue`` after all other hosts ran ``prologue.parallel``. A prologue cannot set the environment
-of a job. It therefore writes the cluster's variables to the file ``/run/virtcloud/torque/$PBS_JOBID``, which the job's
-script sources. The folder belongs to root. Only the job's user can read the file.
+of a job. The prologue therefore writes the cluster's variables to the file ``/run/virtcloud/torque/$PBS_JOBID``, which
+the job's script sources. The folder belongs to root. Only the job's user can read the file.
 """
 
 import os

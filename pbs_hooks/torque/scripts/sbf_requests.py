@@ -93,7 +93,8 @@ class JobSbfClient:
     def end(self, owner: str) -> None:
         """End the owner's cluster. Idempotent: do nothing if the cluster does not exist or has another owner.
 
-        Raises SbfUnreachable as :func:`call_sbf` does, and for an answer with another error status than 404 and 410.
+        Raises the errors of :func:`call_sbf`. Also raises SbfUnreachable for an answer with an error status other than
+        404 and 410.
         """
         path = "%s?owner=%s" % (self._path, quote(owner, safe=""))
         answer = call_sbf(self._where, "DELETE", path, None, Deadline(CALL_TIMEOUT_S), self._request_id)

@@ -120,7 +120,8 @@ class RetryBudget:
         """Start the time for retries."""
         self._deadline = time.monotonic() + seconds
         self.is_pointless: Optional[Callable[[], bool]] = None
-        """Called at each pause. Returns whether the job was deleted; retries are then pointless."""
+        """A function that returns whether the job was deleted, so that retries are pointless. `pause` calls this
+        function."""
 
     @property
     def left(self) -> float:

@@ -31,7 +31,7 @@ from virtcloud.jobs.request_values import RequestError
 EXIT_REJECT = 255
 """The exit code of a submit filter that rejects a job. Torque reads this exit code as -1.
 
-qsub first prints the filter's message, and then that the job was rejected.
+qsub prints the message of the filter before a message that the job was rejected.
 """
 SCRIPT_HANDLERS: Dict[str, Callable[[ScriptCall, ScriptSettings], None]] = {
     "prologue": run_prologue,

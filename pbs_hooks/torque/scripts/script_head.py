@@ -1,6 +1,6 @@
 """The first lines of every script for Torque.
 
-These lines check whether the job can have requested a cluster or network. If not, the script ends before it loads any
+These lines check whether the job may have requested a cluster or network. If not, the script ends before it loads any
 other module, unless the script is a submit filter.
 """
 
@@ -8,7 +8,8 @@ import sys
 
 REQUEST_WORDS = ("vcluster=", "net=")
 TRUNCATED_FROM = 900
-"""If a list of resources has more characters than this, Torque may have truncated the list and removed the request.
+"""If a list of resources has more characters than this number, Torque may have truncated the list and removed the
+request.
 
 The value is the same as ``script_call.TRUNCATED_FROM``.
 """

@@ -15,7 +15,8 @@ PORT: Final = 2049
 LEASE_S: Final = 20
 """Seconds after the last request of a client until the server discards the client's open files and locks."""
 CACHED_ENTRIES: Final = 20_000
-"""Maximum number of files and folders whose attributes the server caches. Each takes about 3 KB of memory."""
+"""Maximum number of files and folders whose attributes the server caches. Each file or folder takes about 3 KB of
+memory."""
 CONNECTIONS: Final = 256
 EXPORTS: Final = "/exports"
 RECOVERY: Final = "/recovery"

@@ -120,8 +120,8 @@ def open_export(export: Mapping[str, Any], uid: int, gid: int) -> int:
 def _open_parent(path: Path, *, create: bool) -> int:
     """Open the parent folder of ``path`` without following symbolic links.
 
-    If ``create``, create missing folders, and raise PermissionError if a folder above the parent folder does not belong
-    to root.
+    If ``create`` is true, create missing folders, and raise PermissionError if a folder above the parent folder does
+    not belong to root.
     """
     descriptor = os.open("/", FOLDER_FLAGS)
     for part in path.parts[1:-1]:
@@ -160,7 +160,7 @@ def _open_image(parent: int, name: str, size_mb: int, owner: tuple[int, int]) ->
 
 
 def run_program(*command: str, fd: int) -> None:
-    """Run a program, which inherits the descriptor ``fd``. If it fails, raise OSError with the program's message."""
+    """Run a program, which inherits the descriptor ``fd``. If the program fails, raise OSError with its message."""
     program = shutil.which(command[0], path=SEARCH_PATH)
     if program is None:
         raise FileNotFoundError(f"the program {command[0]} is missing")

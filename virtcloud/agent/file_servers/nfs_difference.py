@@ -21,7 +21,7 @@ class ObservedFileServer:
 
 @dataclass(frozen=True, slots=True)
 class ServeFiles(SegmentStep):
-    """Start the file server of a network. If the server runs, stop it first."""
+    """Start the file server of a network. If the server runs, first stop the server."""
 
     def __str__(self) -> str:
         """Describe the step."""

@@ -40,7 +40,7 @@ class NfsProbe:
         self._silent_since: dict[str, float] = {}
 
     def find_hanging(self, clusters: Sequence[str]) -> frozenset[str]:
-        """Probe the servers of some networks. Return the IDs of networks whose server has not answered for `SILENCE_S`.
+        """Probe the servers of some networks. Return the IDs of networks with a hanging server (`SILENCE_S`).
 
         ``clusters`` contains the IDs of the networks: a network has the ID of the cluster that created the network.
 

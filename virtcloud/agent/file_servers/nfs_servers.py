@@ -73,7 +73,7 @@ class NfsServers:
     ) -> None:
         """Create an object with records in ``folder``.
 
-        ``boot`` is the host's boot ID. If it is None, the boot ID is read from the kernel.
+        ``boot`` is the host's boot ID. If ``boot`` is None, the boot ID is read from the kernel.
         """
         self._open_namespace = open_namespace
         self._folder = folder

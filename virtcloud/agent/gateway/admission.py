@@ -14,7 +14,7 @@ from virtcloud.model.vpn import Fingerprint, VpnGrant
 from virtcloud.model.wanted import Segment
 
 ETHERNET_MTU: Final = 1500
-"""The MTU of OpenVPN's tap. If a network has a smaller MTU, its devices get the network's MTU."""
+"""The MTU of OpenVPN's tap. If a network has a smaller MTU, the network's devices get this smaller MTU."""
 NO_GRANT: Final = "this profile gives no access: it was revoked or replaced, or its cluster has ended"
 LEASE_ENDED: Final = "the lease of this cluster has ended"
 REPLACED: Final = "the same profile connected from another device"
@@ -134,7 +134,8 @@ def find_ended_sessions(
 ) -> Iterator[EndedSession]:
     """Yield the sessions that must end. ``grants`` is None until the agent has received a wanted document.
 
-    Until then, a session ends at its ``expires_at``: the end of the lease, as known when the device connected.
+    While ``grants`` is None, a session ends at its ``expires_at``: the end of the lease, as known when the device
+    connected.
     """
     for session in sessions:
         granted = None if grants is None else grants.get(session.fingerprint)

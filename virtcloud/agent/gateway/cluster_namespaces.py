@@ -91,7 +91,7 @@ class ClusterNamespaces:
         self._files = NamespaceFiles(folder)
         self._list_admitted = list_admitted
         self._sets_lock = threading.Lock()
-        """Held while a thread reads the addresses of FQDNs and writes them to the namespaces."""
+        """A thread holds this lock while it reads the addresses of FQDNs and writes them to the namespaces."""
 
     def open_namespace(self, cluster: str) -> AbstractContextManager[int]:
         """Return a context manager that opens the namespace of a network (`NamespaceFiles.open`). Thread-safe."""
@@ -153,9 +153,9 @@ class ClusterNamespaces:
     def receive(self, segments: Sequence[Segment]) -> None:
         """Write the gateway's own addresses to the namespaces of networks if the addresses have changed.
 
-        If no network in ``segments`` has a router, do nothing. Otherwise, after a change, write all own addresses to
-        the namespace of each network in ``segments`` that has a link to the outside (`has_link`). Log errors; the next
-        call tries again.
+        If no network in ``segments`` has a router, do nothing. If a network has a router and the addresses have
+        changed, write all own addresses to the namespace of each network in ``segments`` that has a link to the outside
+        (`has_link`). Log errors; the next call tries again.
         """
         if not any(segment.router is not None for segment in segments):
             return

@@ -1,8 +1,8 @@
 """The routes that the kernel creates for the addresses of an interface. Pure.
 
 `namespace_program` uses this module too, so the module imports only the standard library. `namespace_difference`, which
-the agent of every host imports, needs this function without `namespace_program`, because that program loads the C
-library.
+the agent of every host imports, needs `list_connected`, but does not import `namespace_program`, because
+`namespace_program` loads the C library.
 """
 
 import ipaddress

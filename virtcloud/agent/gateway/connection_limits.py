@@ -52,8 +52,7 @@ class ConnectionLimits:
     def ensure(self, port: int | None) -> None:
         """Replace the filter by the filter for ``port``. If ``port`` is None, remove the filter.
 
-        If the kernel refuses the filter, log a warning. From then on, `find_faults` returns no differences from the
-        filter for a port.
+        If the kernel refuses the filter, log a warning. After a refusal, `find_faults` returns () for every port.
         """
         if port is None:
             self._tables.remove(*TABLE)

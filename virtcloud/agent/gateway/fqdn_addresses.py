@@ -79,7 +79,7 @@ def resolve_names(names: Iterable[str]) -> dict[str, FqdnAnswer]:
 
 
 def start_program() -> subprocess.Popen[str]:
-    """Start `fqdn_program`. Raise OSError if it cannot start."""
+    """Start `fqdn_program`. Raise OSError if the program cannot start."""
     code = f"import sys; sys.path.append({str(PACKAGE_ROOT)!r}); from {fqdn_program.__name__} import main; main()"
     pipe = subprocess.PIPE
     return subprocess.Popen(  # noqa: S603 - a module of this package
@@ -126,9 +126,9 @@ class FqdnAddresses:
         self._sbf_host = (urlsplit(sbf).hostname or "") if sbf.startswith("http") else ""
         self._sbf_addresses: frozenset[str] = frozenset()
         self.apply: Callable[[], object] = lambda: None
-        """Called after each resolution of all names."""
+        """A function that is called after each resolution of all names."""
         self.changed: Callable[[], object] = lambda: None
-        """Called after the first resolution, and after each change of addresses or errors."""
+        """A function that is called after the first resolution, and after each change of addresses or errors."""
         self._lock = threading.Lock()
         self._woken = threading.Event()
         self._stopping = False

@@ -170,7 +170,7 @@ def render_refusal(request: DeviceRequest, reason: str) -> str:
 def render_notice(client: int, reason: str, *, connects_again: bool) -> str:
     """Return the command that sends a device the reason why its connection ends.
 
-    OpenVPN closes the connection 5 s later. If ``connects_again``, the device connects again at once.
+    OpenVPN closes the connection 5 s later. If ``connects_again`` is true, the device connects again at once.
     """
     return f'{KILL} {client} "{"RESTART" if connects_again else "HALT"},{reason}"'
 

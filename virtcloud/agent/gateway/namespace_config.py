@@ -1,9 +1,9 @@
 """The network namespace of a gateway in a network: its interfaces, its sysctls and its packet filters. Pure.
 
-Clusters may have identical addresses. Therefore a gateway has a separate namespace for each network in which it has
-addresses. The interface `DEVICE` of the namespace is a bridge, whose only port, `PORT`, is connected to the network's
-bridge. So the packet filter can have the family ``bridge``: every kernel that can filter guests' frames supports this
-family.
+Clusters may have identical addresses. Therefore a gateway has a separate namespace for each network in which the
+gateway has addresses. The interface `DEVICE` of the namespace is a bridge, whose only port, `PORT`, is connected to the
+network's bridge. So the packet filter can have the family ``bridge``: every kernel that can filter guests' frames
+supports this family.
 
 Guests and devices can ping the gateway's addresses, and use the gateway's file server if there is one. The filter also
 accepts ARP, neighbour discovery, answers and errors of ICMP, and TCP connections that a program in the namespace
@@ -60,7 +60,7 @@ _BASE_SYSCTLS: Final = {
 }
 """Duplicate address detection (``accept_dad``) is off, because SBF assigns each address only once."""
 _FORWARDING: Final = ("ipv4/conf/all/forwarding", "ipv6/conf/all/forwarding")
-"""Written first: when these sysctls change, the kernel resets other sysctls."""
+"""These sysctls are written first: when they change, the kernel resets other sysctls."""
 SYSCTLS: Final = (*_FORWARDING, *_BASE_SYSCTLS)
 
 

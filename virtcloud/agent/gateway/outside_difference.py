@@ -21,9 +21,9 @@ FORWARD_IPV6: Final = (
 class ObservedOutside:
     """The observed table of the packet filter, and the forwarding of interfaces.
 
-    ``listing`` is the table as JSON of libnftables, or None if there is no table. ``forwarding`` maps each interface to
-    whether the gateway forwards IPv4 packets that arrive there. ``forwards_ipv6``: the sysctl for the forwarding of
-    IPv6 packets is not 0.
+    ``listing`` is the table as JSON of libnftables, or None if there is no table. ``forwarding`` states for each
+    interface whether the gateway forwards IPv4 packets that arrive at the interface. ``forwards_ipv6``: the sysctl for
+    the forwarding of IPv6 packets is not 0.
     """
 
     listing: Mapping[str, Any] | None = None
@@ -65,8 +65,9 @@ def find_outside_changes(segments: Iterable[Segment], observed: ObservedOutside)
 def find_outside_faults(segment: Segment, observed: ObservedOutside) -> Iterator[str]:
     """Yield the faults of a network's way to the outside that only the gateway's administrator can correct.
 
-    Yield no faults before the packet filter exists, because ``observed`` then lacks the interfaces. If a destination
-    also has IPv4 networks or FQDNs, missing IPv6 forwarding is no fault: guests reach the destination by IPv4.
+    Yield no faults before the packet filter exists, because ``observed`` lacks the interfaces as long as the filter is
+    missing. If a destination also has IPv4 networks or FQDNs, missing IPv6 forwarding is no fault: guests reach the
+    destination by IPv4.
     """
     if not has_link(segment) or observed.listing is None:
         return

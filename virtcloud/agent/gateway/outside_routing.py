@@ -66,7 +66,7 @@ class OutsideRouting:
         self._is_cleaned = False
         """Whether the connections of ended publications were removed after the last change of the packet filter.
 
-        Also True if this removal failed and a repetition would fail too.
+        The value is also True if this removal failed and a repetition would fail too.
         """
 
     def read(self, interfaces: Iterable[KernelInterface]) -> ObservedOutside:
@@ -95,8 +95,8 @@ class OutsideRouting:
         """Record the networks of a wanted document. Request the addresses of the FQDNs in these networks' destinations.
 
         `restore` uses the recorded networks. The packet filter is not changed. The thread of `FqdnAddresses` resolves
-        the FQDNs later. If the last removal of ended publications' connections failed or was interrupted, repeat it,
-        unless the kernel has no ctnetlink.
+        the FQDNs later. If the last removal of ended publications' connections failed or was interrupted, repeat the
+        removal, unless the kernel has no ctnetlink.
         """
         if self._fqdns is not None:
             routers = [segment.router for segment in segments if segment.router is not None]
@@ -177,7 +177,8 @@ def _remove_ended_connections(segments: Iterable[Segment]) -> bool:
     """Remove the connections of ended publications from the connection table. Return False to request a repetition.
 
     If the removal fails, only log the error, because the packet filter drops these connections' packets anyway. An
-    error in the table's answers must not end the agent, which calls `OutsideRouting.receive` again after each start.
+    error in the table's answers must not end the agent: after each start, the agent calls `OutsideRouting.receive`
+    again, and would end again.
     """
     try:
         number = remove_ended_connections(list_published_translations(segments), (LINKS4, LINKS6))

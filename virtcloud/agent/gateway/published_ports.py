@@ -150,7 +150,7 @@ def list_inner_sources(segment: Segment, device: str) -> Iterator[str]:
 
 
 def _describe(published: PublishedPort, address: str) -> tuple[str, str]:
-    """Return "ip" or "ip6" for a publication, and ``address`` as nft(8) expects it before a port: IPv6 in brackets."""
+    """Return "ip" or "ip6" for a publication, and ``address`` in nft(8)'s notation before a port: IPv6 in brackets."""
     return ("ip", address) if published.address.version == _IPV4 else ("ip6", f"[{address}]")
 
 

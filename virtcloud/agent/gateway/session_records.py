@@ -39,7 +39,7 @@ class SessionRecords:
             return ()
 
     def write(self, sessions: tuple[DeviceSession, ...]) -> None:
-        """Write ``sessions`` to the file. If this fails, log the error."""
+        """Write ``sessions`` to the file. If the file cannot be written, log the error."""
         try:
             with refuse_os_errors(f"record the VPN connections in {self._path}"):
                 new = self._path.with_suffix(".new")  # no fsync(2): a crash of the host ends all connections

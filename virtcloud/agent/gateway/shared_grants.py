@@ -29,7 +29,7 @@ class SharedGrants:
     latest: dict[str, tuple[datetime, VpnProtocol, int]] = field(default_factory=dict)
     clock: Callable[[], datetime] = _read_clock
     lock: threading.Lock = field(default_factory=threading.Lock)
-    """Held while a thread changes ``latest``."""
+    """A thread holds this lock while it changes ``latest``."""
 
     def receive(self, grants: DeviceGrants) -> None:
         """Replace the grants. Remove profiles without a grant from ``latest``."""

@@ -23,7 +23,7 @@ class SshRequest(Document):
     """A request of a relay (`ssh_relay_program`) for a connection to a guest."""
 
     guest: Annotated[str, Field(max_length=256)]
-    """The command of the user's SSH client: it must be the name of a guest."""
+    """The command of the user's SSH client. The command must be the name of a guest."""
     proof: Annotated[str, Field(max_length=16384)]
     """The content of sshd's file SSH_USER_AUTH: one line with the user's certificate."""
     remote: Annotated[str, Field(max_length=64)]
@@ -115,7 +115,7 @@ def find_ended_ssh_sessions(
 ) -> Iterator[EndedSshSession]:
     """Yield the sessions that must end. ``segments`` is None until the agent has received a wanted document.
 
-    Until then, a session ends at its ``expires_at``.
+    While ``segments`` is None, a session ends at its ``expires_at``.
     """
     known = None if segments is None else {key: grant for segment in segments for key, grant in _index(segment)}
     for session in sessions:

@@ -24,7 +24,7 @@ class ObservedSshd:
 
 @dataclass(frozen=True, slots=True)
 class RunSshd:
-    """Start the sshd. If an sshd runs, stop it first; all its connections end."""
+    """Start the sshd. First stop a running sshd; all connections of the stopped sshd end."""
 
     server: SshServer
     faults: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class RunSshd:
 class StopSshd:
     """Stop the sshd, and remove its records. All its connections end.
 
-    ``only_remains``: no sshd runs. Only its records exist.
+    ``only_remains``: no sshd runs, but records of an sshd exist.
     """
 
     cluster: str = ""

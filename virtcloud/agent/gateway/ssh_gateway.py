@@ -1,7 +1,7 @@
 """SSH access through this gateway: the gateway's sshd, and users' connections to guests.
 
-The sshd and the connections continue while the agent restarts. The restarted agent finds them by records in files.
-While no agent runs, no user can open a connection.
+The sshd and the connections continue while the agent restarts. The restarted agent finds the sshd and the connections
+by records in files. While no agent runs, no user can open a connection.
 """
 
 import inspect
@@ -79,7 +79,7 @@ class SshGateway:
     ) -> None:
         """Create an object with records in ``folder``. ``connect`` connects to guests.
 
-        ``boot`` is the host's boot ID. If it is None, the boot ID is read from the kernel.
+        ``boot`` is the host's boot ID. If ``boot`` is None, the boot ID is read from the kernel.
         """
         self._folder = folder
         self._connect = connect
@@ -188,9 +188,8 @@ class SshGateway:
         """
         if self._requests is not None:
             return
-        # After `close`, a former thread may still run. Wait for its end: the call of `SshSessions.stop` in `close`
-        # requests the end of `run`, and while the former thread runs, this request could end `run` in a new thread
-        # instead.
+        # After `close`, a former thread may still run. Wait for the end of this thread. Otherwise, the request of
+        # `close` to end `run` (`SshSessions.stop`) could end `run` in a new thread instead of the former thread.
         for thread in self._threads:
             thread.join()
         self._threads, path = [], self._folder / REQUESTS / SOCKET
@@ -232,7 +231,7 @@ class SshGateway:
         }
 
     def _stop_sshd(self) -> None:
-        """Kill the sshd, and with it all processes of its PID namespace. Raise Refused if the sshd does not end.
+        """Kill the sshd, and thereby all processes of the sshd's PID namespace. Raise Refused if the sshd does not end.
 
         Without a readable record, find the sshd by `_find_running`.
         """
@@ -296,5 +295,5 @@ def find_sshd() -> str:
 
 
 def describe_sshd() -> str:
-    """Return a text with the path of sshd and its user. Raise Refused with a remedy if one of them is missing."""
+    """Return a text with the path of sshd and its user. Raise Refused with a remedy if sshd or its user is missing."""
     return f"{find_sshd()}, user {find_ssh_user().pw_name}"

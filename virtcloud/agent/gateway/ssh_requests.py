@@ -1,9 +1,9 @@
 """The agent's socket for the relays of a gateway's sshd.
 
 The sshd runs a relay for each session of a user (`ssh_relay_program`). The relay requests a connection to a guest. A
-separate thread answers each request: it checks the request, connects to the guest, and sends the connected socket to
-the relay. A request without a grant waits for a new wanted document. The thread refuses the request if no wanted
-document contains the grant within `GRANT_S` seconds.
+separate thread answers each request. The thread checks the request, connects to the guest, and sends the connected
+socket to the relay. A request without a grant waits for a new wanted document. The thread refuses the request if no
+wanted document contains the grant within `GRANT_S` seconds.
 """
 
 import array

@@ -1,7 +1,7 @@
 """The open connections through a gateway's sshd.
 
-The agent records connections, and ends a connection by killing its relay. Each connection has its own relay, which
-copies the data, so connections continue while the agent restarts.
+The agent records connections, and ends a connection by killing the connection's relay. Each connection has its own
+relay, which copies the data, so connections continue while the agent restarts.
 """
 
 import os
@@ -56,7 +56,7 @@ class SshSessions:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._stopping = False
         self.changed: Callable[[], object] = lambda: None
-        """Called after each change of the open connections."""
+        """A function that is called after each change of the open connections."""
 
     @property
     def sessions(self) -> tuple[SshSession, ...]:
@@ -72,7 +72,7 @@ class SshSessions:
         os.eventfd_write(self._wake, 1)  # `run` computes its pause again: a grant may end earlier
 
     def take_over(self) -> None:
-        """Read the connections that an earlier agent process recorded. Manage those whose relays still run.
+        """Read the connections that an earlier agent process recorded. Manage the connections whose relays still run.
 
         Skip connections that are already managed, so that this method can be called again after an error. Raise Refused
         if a relay cannot be examined, for example because the agent has reached its limit of open files.
@@ -155,7 +155,7 @@ class SshSessions:
     def _add(self, session: SshSession, *, is_limited: bool = False) -> None:
         """Add a connection. Raise OSError if its relay has ended.
 
-        If ``is_limited``, raise TooManyRequests if a limit would be exceeded.
+        If ``is_limited`` is true and a limit would be exceeded, raise TooManyRequests.
         """
         descriptor = os.pidfd_open(session.pid)
         with ExitStack() as refused:

@@ -103,7 +103,7 @@ def _mount_files(spec: dict[str, Any]) -> None:
 def _mount_etc(omitted: Collection[str]) -> None:
     """Mount an empty file system on /etc, with links to the files of the host's /etc except ``omitted``.
 
-    An omitted folder is also hidden in `HOST_ETC`. An omitted file is not: sshd can still read the file in `HOST_ETC`.
+    An omitted folder is also hidden in `HOST_ETC`. An omitted file is not hidden: sshd can still read it in `HOST_ETC`.
     """
     host = os.open(ETC, os.O_RDONLY | os.O_DIRECTORY)
     _mount("tmpfs", str(ETC), "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=4m")

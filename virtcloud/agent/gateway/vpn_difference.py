@@ -93,7 +93,7 @@ class LimitVpnConnections:
 class StopVpnServer:
     """Stop an OpenVPN server, and remove its tap and its records.
 
-    ``only_remains``: the server does not run. Only its tap or its records exist.
+    ``only_remains``: the server does not run, but its tap or its records exist.
     """
 
     protocol: VpnProtocol
@@ -171,7 +171,7 @@ def list_vpn_ports(wanted: HostWanted) -> dict[str, str]:
 
 
 def list_device_ports(segment: Segment, wanted: HostWanted) -> Iterator[DevicePort]:
-    """Yield the wanted ports of a network's devices, with the data for the filter of their frames."""
+    """Yield the wanted ports of a network's devices, with the data for the filter of the devices' frames."""
     granted = tuple(sorted({address for grant in segment.grants for address in grant.addresses}))
     routers = (grant for grant in segment.grants if grant.router)
     subnets = {str(ip_interface(address).network) for grant in routers for address in grant.addresses}

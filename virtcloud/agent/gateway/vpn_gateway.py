@@ -1,7 +1,7 @@
 """The VPN of this gateway: its OpenVPN servers, and the users' devices that connect to these servers.
 
-The servers and connections continue while the agent restarts. The restarted agent finds them by their records in files.
-While no agent runs, no new device can connect.
+The servers and connections continue while the agent restarts. The restarted agent finds the servers and connections by
+records in files. While no agent runs, no new device can connect.
 """
 
 import threading
@@ -66,7 +66,7 @@ class VpnGateway:
         self._interfaces = VpnInterfaces(kernel)
         self._folder = folder
         self.changed: Callable[[], object] = lambda: None
-        """Called after each change of the connected devices."""
+        """A function that is called after each change of the connected devices."""
         self._shared = shared or SharedGrants()
         self._limits = limits
         self._controls: dict[VpnProtocol, DeviceControl] = {}
@@ -94,8 +94,8 @@ class VpnGateway:
     def read(self, interfaces: Sequence[KernelInterface]) -> ObservedVpn:
         """Return the observed VPN. Take over running servers of an earlier agent process.
 
-        Raise Refused if servers are wanted and the host lacks an unprivileged user for them. Also raise Refused if a
-        server's folder cannot be read, or if a server's record cannot be read because too many files are open.
+        Raise Refused if servers are wanted and the host lacks an unprivileged user for the servers. Also raise Refused
+        if a server's folder cannot be read, or if a server's record cannot be read because too many files are open.
         """
         servers = [server for protocol in VpnProtocol if (server := self._observe(protocol, interfaces)) is not None]
         port = self._wanted.ports.get(VpnProtocol.TCP) if self._wanted else None
@@ -152,7 +152,7 @@ class VpnGateway:
             launch.close()
 
     def ensure_no_server(self, protocol: VpnProtocol) -> None:
-        """Stop a server if it runs, and remove its tap and its records."""
+        """Stop a server if the server runs, and remove its tap and its records."""
         self._stop(protocol)
         self._interfaces.ensure_no_tap(DEVICES[protocol])
         with refuse_os_errors(f"remove the records of {self._path(protocol)}"):
@@ -258,8 +258,8 @@ class VpnGateway:
     def _wait_for_end(self, step: EndVpnSessions) -> None:
         """Wait until the connections with the client IDs ``step.clients`` have ended.
 
-        Stop the server if the agent does not control it. If the connections do not end within `END_S`, stop the server
-        and raise Refused. The reconciler then starts the server again.
+        If the agent does not control the server, stop the server. If the connections do not end within `END_S`, stop
+        the server and raise Refused. The reconciler then starts the server again.
         """
         control, deadline = self._controls.get(step.protocol), time.monotonic() + END_S
         while control is not None and control.fault is None:

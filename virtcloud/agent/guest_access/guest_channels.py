@@ -120,7 +120,8 @@ class LogChannel:
     def __init__(self, log_file: Path, *, follow: bool) -> None:
         """Create a channel that reads the current log ``log_file`` and its older files.
 
-        If ``follow``, `receive` waits for new output at the end of the log. Otherwise, raise Refused if no log exists.
+        If ``follow`` is true, `receive` waits for new output at the end of the log. Otherwise, raise Refused if no log
+        exists.
         """
         self._log_file = log_file
         self._follow = follow

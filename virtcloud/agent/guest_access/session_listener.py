@@ -36,7 +36,7 @@ MAX_SESSIONS = 500
 """Limit of concurrent sessions on this host."""
 MAX_REFUSALS = 20
 """Limit of simultaneous refusals of sessions beyond `MAX_SESSIONS`. The agent sends SBF no answer about further
-sessions, and SBF refuses them because the agent has not joined them in time.
+sessions, and SBF refuses these sessions because the agent has not joined them in time.
 """
 
 
@@ -57,7 +57,7 @@ class SessionApi(Protocol):
 
 
 ConnectGuest = Callable[[GuestSession, Segment], AbstractContextManager[GuestChannel]]
-"""Function that opens the guest's side of a session. Raises Refused if it cannot connect to the guest."""
+"""Function that opens the guest's side of a session. Raises Refused if the connection to the guest fails."""
 
 
 OpenBridge = Callable[[Segment], AbstractContextManager[BridgeSocket]]

@@ -54,7 +54,7 @@ class GuestConsoles:
         self._thread: threading.Thread | None = None
 
     def knows(self, domain: str) -> bool:
-        """Return whether the console of a domain was added, has not ended, and is open if it has a log.
+        """Return whether the console of a domain was added, has not ended, and, if the console has a log, is open.
 
         If the console could not be opened, the next call of `add` tries again.
         """
@@ -71,7 +71,7 @@ class GuestConsoles:
                 self._try_open(domain, console)
 
     def remove(self, domain: str) -> None:
-        """Close the console of a domain that ends, and send ``b""`` to its listeners.
+        """Close the console of a domain that ends, and send ``b""`` to the console's listeners.
 
         Do nothing if the console is absent.
         """

@@ -1,4 +1,4 @@
-"""Sets the MTU of a container's ``eth0``, because libvirt's LXC driver does not (observed with libvirt 9.0).
+"""Sets the MTU of a container's ``eth0``: libvirt's LXC driver does not set the MTU (observed with libvirt 9.0).
 
 A thread of the agent sets the MTU in the container's network namespace. The container's programs and files are
 untrusted: the thread runs none of these programs and reads none of these files.

@@ -13,7 +13,7 @@ MAX_NAMESPACES, FILE_SYSTEMS = Path("/proc/sys/user/max_user_namespaces"), Path(
 CONTROLLERS = Path("/sys/fs/cgroup/cgroup.controllers")
 NEEDED_CONTROLLERS: Final = ("cpu", "memory", "pids")
 DAC: Final = "dac"
-"""libvirt's security model that sets the user of QEMU and the owners of its files."""
+"""libvirt's security model that sets the user of QEMU and the owners of QEMU's files."""
 
 
 def check_user_namespaces() -> str:

@@ -62,7 +62,9 @@ class ContainerGroups(Protocol):
     """The operations on control groups that guests need."""
 
     def ensure(self, domain: str, limits: ContainerLimits) -> str | None:
-        """Create a guest's parent group, and return its name for libvirt. Return None if no parent group is used.
+        """Create a guest's parent group, and return the group's name for libvirt.
+
+        Return None if no parent group is used.
 
         Kill processes of a former container in the group.
         """
@@ -87,12 +89,12 @@ class ControlGroups:
         """The last failure of `limit_started` by domain."""
 
     def ensure(self, domain: str, limits: ContainerLimits) -> str | None:
-        """Create a guest's parent group, set its limits, and return its name for libvirt.
+        """Create a guest's parent group, set the group's limits, and return the group's name for libvirt.
 
-        If systemd manages the groups, or the host has no control groups of version 2, only return None. Otherwise,
-        first kill the processes in an existing group: if libvirt's process of the former container was killed, the
-        container's other processes remain. Raise Refused if the group cannot be created. If a limit cannot be set, log
-        a warning.
+        If systemd manages the groups, or the host has no control groups of version 2, only return None. In all other
+        cases, first kill the processes in an existing group: if libvirt's process of the former container was killed,
+        the container's other processes remain. Raise Refused if the group cannot be created. If a limit cannot be set,
+        log a warning.
         """
         if SYSTEMD.exists() or not (CGROUPS / "cgroup.controllers").exists():
             return None
@@ -114,7 +116,7 @@ class ControlGroups:
 
         Do nothing if ``former`` identifies the running libvirt process of the container. Otherwise, set the limit, and
         return the process ID and start time of this process. After a failure, return ``former``. Log a failure only if
-        it differs from the previous failure.
+        the failure differs from the previous failure.
         """
         if not SYSTEMD.exists():
             return former

@@ -1,8 +1,8 @@
-"""Images made from the disks of stopped virtual machines, without the private keys of their cluster.
+"""Images made from the disks of stopped virtual machines, without the private keys of the machines' clusters.
 
 The content of the disk is untrusted, so no program of the host mounts the disk. ``qemu-img`` merges the overlay, which
 has the guest's changes, with the image's disk into a raw copy. The overlay is untrusted too, so ``qemu-img`` runs with
-a user ID that no account has, reads only the two files that this process passes, and cannot write more than about the
+a user ID that no account has, reads only the two files that this process passes, and cannot write much more than the
 disk's size. In the whole copy, this process overwrites the lines of the private keys, also in deleted files. Then
 ``qemu-img`` compresses the copy.
 """
@@ -127,7 +127,7 @@ def open_disk_archive(folder: Path) -> Iterator[DiskArchive]:
 
 @contextmanager
 def _lent(overlay: IO[bytes], user: int) -> Iterator[None]:
-    """Make ``user`` the owner of the file ``overlay`` while the ``with`` block runs. Then make root the owner.
+    """Make ``user`` the owner of the file ``overlay`` while the ``with`` block runs. Afterwards, make root the owner.
 
     At the guest's next start, libvirt makes QEMU's user the owner.
     """
@@ -141,8 +141,8 @@ def _lent(overlay: IO[bytes], user: int) -> Iterator[None]:
 def _describe_layers(overlay: IO[bytes], base: IO[bytes]) -> BlockNode:
     """Return the description of the disk for QEMU: ``overlay`` over ``base``.
 
-    The overlay's reference to a backing file is ignored, because the guest's QEMU may have changed it. Raise Refused if
-    a file is encrypted, is corrupt or has an external data file, or if ``base`` has a backing file.
+    The overlay's reference to a backing file is ignored, because the guest's QEMU may have changed the reference. Raise
+    Refused if a file is encrypted, is corrupt or has an external data file, or if ``base`` has a backing file.
     """
     head, base_head = bytearray(overlay.read(HEAD_BYTES)), base.read(HEAD_BYTES)
     head[BACKING_FIELDS] = bytes(BACKING_FIELDS.stop - BACKING_FIELDS.start)

@@ -75,7 +75,7 @@ class DomainPreparation:
     def end_former_uses(self, name: str, guest: GuestWanted) -> None:
         """Permit the eviction of the images of a guest's former domains, of which none runs any more.
 
-        Raise Refused if this cannot be recorded.
+        Raise Refused if the permission cannot be recorded.
         """
         if guest.image_source is not None:
             end_former_uses(guest.image_source, self.settings.folders / name)
@@ -114,7 +114,7 @@ class DomainPreparation:
         limits: ContainerLimits | None,
     ) -> DomainEnvironment:
         folder = self.files.ensure(name)
-        # Before the mount, kill the processes of a former container: they must not use the mounted root.
+        # Before the mount, kill the processes of a former container: these processes must not use the mounted root.
         group = self.groups.ensure(name, limits) if limits else None
         root = self.roots.ensure(name, image.rootfs, guest.limits.disk_mb if guest.limits else None)
         ensure_container_disks(folder, guest, root.id_shift)

@@ -12,7 +12,7 @@ UNWANTED_S: Final = 120.0
 
 
 def identify_fetch(name: Name, source: ImageSource) -> Sha256:
-    """Return the identity of the fetch of an image: a digest of its source.
+    """Return the identity of the fetch of an image: a digest of the image's source.
 
     If SBF sends the file, the identity also depends on the image's name. The images of two users can have the same
     checksum and different sources. These images have separate fetches: if the server of one user does not answer, or
@@ -68,7 +68,9 @@ class FetchState:
         return other.waits and (other.source.url is None) == (self.source.url is None)
 
     def error_for(self, name: Name) -> VirtcloudError | None:
-        """Return the error that ended the fetch, for a user who calls the image ``name``. None while the fetch runs.
+        """Return the error that ended the fetch, for a user who calls the image ``name``.
+
+        Return None while the fetch runs.
 
         Another user, who started the fetch, may have added the same URL under another name.
         """

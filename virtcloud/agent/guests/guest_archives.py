@@ -47,7 +47,7 @@ class GuestArchive:
 
 @contextmanager
 def open_archive_files(folder: Path, count: int) -> Iterator[Sequence[IO[bytes]]]:
-    """Yield ``count`` files without a name on the file system of ``folder``. Close them after the block."""
+    """Yield ``count`` files without a name on the file system of ``folder``. Close the files after the block."""
     with refuse_os_errors(f"create a file in {folder}"), ExitStack() as stack:
         files = [stack.enter_context(TemporaryFile(dir=folder, buffering=0)) for _ in range(count)]
         opened = stack.pop_all()

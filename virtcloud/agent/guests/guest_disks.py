@@ -221,8 +221,9 @@ def _find_program(over: Path) -> str:
 def _run(*argv: str, over: Path, codes: Collection[int] = (0,), lent: IO[bytes] | None = None) -> str:
     """Run a program and return its output.
 
-    With ``lent``, the program inherits this file, and runs as the user that `_drop_rights` chooses for this file.
-    Raise Refused if the program cannot be started, exceeds `TIMEOUT_S`, or has an exit code that is not in ``codes``.
+    If ``lent`` is a file, the program inherits this file, and runs as the user that `_drop_rights` chooses for this
+    file. Raise Refused if the program cannot be started, exceeds `TIMEOUT_S`, or has an exit code that is not in
+    ``codes``.
     """
     limited = {} if lent is None else _drop_rights(lent)
     try:

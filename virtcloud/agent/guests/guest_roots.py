@@ -201,7 +201,7 @@ def _write_record(path: Path, record: RootRecord) -> None:
 
 
 def _read_record(path: Path) -> RootRecord | None:
-    """Return the record, or None if it is missing or malformed. Layers without a record are incomplete."""
+    """Return the record, or None if the record is missing or malformed. Layers without a record are incomplete."""
     try:
         return RootRecord.model_validate_json(path.read_bytes())
     except FileNotFoundError:

@@ -91,8 +91,8 @@ class LocalGuests:
 
         A guest in another state is stopped first. Raise Unsafe if a foreign domain, or a domain of another cluster, has
         the guest's domain name. Raise Refused if the guest cannot be started, for example because the admission rules
-        refuse it. Raise Unreachable if libvirt does not answer. Raise StepPending while the image is being fetched or
-        the guest is being cloned.
+        refuse the guest. Raise Unreachable if libvirt does not answer. Raise StepPending while the image is being
+        fetched or the guest is being cloned.
         """
         with self.root_reservations.for_start(names.domain_name(segment.id, guest.name), guest.name):
             self._ensure_guest(segment, guest)
@@ -117,8 +117,8 @@ class LocalGuests:
         self._files.request_limit(name, limits)
         hypervisor.start(render_domain(segment, guest, image, wanted_digest, environment))
         self._files.limit_started(name)
-        # Connect the console now. The next call of `read` would connect it only after the start of all guests, and the
-        # guest's earlier output would be lost.
+        # Connect the console now. The next call of `read` would connect the console only after the start of all guests,
+        # and the guest's earlier output would be lost.
         self._add_consoles((hypervisor, domain) for domain in [hypervisor.find_domain(name)] if domain)
         set_mtu(hypervisor, name, segment)
         if not is_complete:  # the start succeeded, so no former domain runs on another hypervisor (`find_domains`)
@@ -146,7 +146,7 @@ class LocalGuests:
             raise Unreachable("; ".join(unreachable))
 
     def write_peer_files(self, segment: Segment, guest: GuestWanted) -> None:
-        """Replace the peer files of a running container. Raise Refused if they cannot be written."""
+        """Replace the peer files of a running container. Raise Refused if the files cannot be written."""
         folder = self._settings.folders / names.domain_name(segment.id, guest.name)
         write_peer_files(folder, render_peer_files(segment, guest))
 
@@ -155,11 +155,12 @@ class LocalGuests:
         return None if files is None else hash_peer_files(files)
 
     def ensure_no_guests(self, cluster: str, guests: tuple[str, ...], kept: tuple[str, ...] = ()) -> None:
-        """Stop all ``guests`` at the same time: request their shutdown, and destroy them after the grace period.
+        """Stop all ``guests`` at the same time.
 
-        Then remove the disks and logs of the guests, except those of ``kept``. This includes guests that had ended
-        before the call. But if a hypervisor does not answer, keep the disks and logs of guests that no hypervisor
-        lists: they may run on the hypervisor that does not answer.
+        Request the shutdown of each guest. After the grace period, destroy the guests that still run. Then remove the
+        disks and logs of all ``guests`` that are not in ``kept``, including guests that ended before the call. If a
+        hypervisor does not answer, do not remove the disks and logs of guests that no hypervisor lists: these guests
+        may run on the hypervisor that does not answer.
 
         Stop all other guests even if a guest cannot be destroyed. Then raise Refused, or Unreachable if this guest's
         hypervisor does not answer. Also raise Unreachable if a guest may run on a hypervisor that does not list its

@@ -54,8 +54,8 @@ class HostHypervisors:
     def list_domains(self) -> tuple[list[tuple[HypervisorApi, GuestDomain]], list[str]]:
         """Return (hypervisor, domain) for each domain, and an error for each hypervisor that does not list its domains.
 
-        A hypervisor also lists no domains if libvirt cannot read one of them. Such an error does not prevent the
-        listing of other hypervisors' domains.
+        A hypervisor also lists no domains if libvirt cannot read one of the hypervisor's domains. Such an error does
+        not prevent the listing of other hypervisors' domains.
         """
         domains: list[tuple[HypervisorApi, GuestDomain]] = []
         unreachable: list[str] = []
@@ -113,7 +113,7 @@ def set_mtu(hypervisor: HypervisorApi, domain: str, segment: Segment) -> None:
 
 
 def _disown_copy(domain: GuestDomain) -> GuestDomain:
-    """Return the domain, without an owner if it is a copy of a guest's domain under another name.
+    """Return the domain, without an owner if the domain is a copy of a guest's domain under another name.
 
     An administrator may copy a domain with virt-clone, which copies the metadata too.
     """

@@ -126,7 +126,7 @@ class LibvirtHypervisor:
         return self._call("read capabilities", lambda connection: str(connection.getCapabilities()))
 
     def has_kvm(self) -> bool:
-        """Return whether the hypervisor lists KVM among its capabilities. This does not prove that KVM works."""
+        """Return whether the hypervisor lists KVM among its capabilities. A listed KVM may still not work."""
         return self._call("read capabilities", lambda connection: "<domain type='kvm'" in connection.getCapabilities())
 
     def is_xen(self) -> bool:
@@ -134,7 +134,7 @@ class LibvirtHypervisor:
         return urlsplit(self._uri).scheme.partition("+")[0] == "xen"
 
     def _call(self, action: str, call: Callable[[Any], T], *, repeat: bool = True, changes: bool = False) -> T:
-        """Call libvirtd with a deadline, which is longer if ``changes``.
+        """Call libvirtd with a deadline, which is longer if ``changes`` is true.
 
         ``repeat``: if the connection is lost, repeat the call once, unless this call has opened the connection.
 

@@ -72,10 +72,12 @@ class ImageCache:
         return ImageFolder(self.settings.folder, self.settings.guests)
 
     def require(self, name: Name, source: ImageSource, guest_folder: Path) -> GuestImage:
-        """Return an image, and record its use by a guest until `end_former_uses` or the removal of the guest's folder.
+        """Return an image, and record that a guest uses the image.
+
+        The record lasts until `end_former_uses` or the removal of the guest's folder.
 
         If the image is not in the cache, start a fetch in the background. Raise StepPending until the fetch ends. Raise
-        Refused if the image is for another architecture. If the fetch failed, raise its error; the next call then
+        Refused if the image is for another architecture. If the fetch failed, raise the fetch's error; the next call
         starts a new fetch.
         """
         self._check_architecture(name, source)
@@ -184,7 +186,7 @@ class ImageCache:
         target = self.settings.folder / fetch.source.sha256
         with self._lock:
             if self._folder.find(fetch.source) is None:
-                shutil.rmtree(target, ignore_errors=True)  # if it exists, another program removed its content
+                shutil.rmtree(target, ignore_errors=True)  # an existing `target` has lost its content
                 new.rename(target)
                 fetch.reserved = 0  # from now on, the image counts as an entry of the cache's folder
                 log.info("image_fetched", image=fetch.name, sha256=fetch.source.sha256, bytes=fetch.source.size)
@@ -213,7 +215,7 @@ class ImageCache:
     def _advance(self, fetch: FetchState, done: int) -> None:
         """Record that ``done`` bytes are stored. Raise SlotYielded if the fetch must leave its slot to another fetch.
 
-        Without this limit, a slow server could occupy a slot for days after the guests that needed the image have
+        Without this error, a slow server could occupy a slot for days after the guests that needed the image have
         ended.
         """
         fetch.done = done

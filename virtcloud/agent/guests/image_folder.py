@@ -55,13 +55,13 @@ class ImageFolder:
         return QemuImage(kind="qemu", disk=path, disk_format=source.format)
 
     def record_use(self, source: ImageSource, guest_folder: Path) -> None:
-        """Record durably that a guest uses an image, in addition to the images that its former domains may use.
+        """Record durably that a guest uses an image, in addition to the images that the guest's former domains may use.
 
         `end_former_uses` ends the former uses. The record ends when the guest's folder is removed.
 
-        After a power failure, an image without a record could be evicted, although the guest's disk needs it. Raise
-        Refused if the record cannot be written. If another program removed the file `SIZE`, the time of the last use is
-        not recorded, but guests can still use the image.
+        After a power failure, an image without a record could be evicted, although the guest's disk needs the image.
+        Raise Refused if the record cannot be written. If another program removed the file `SIZE`, the time of the last
+        use is not recorded, but guests can still use the image.
         """
         record = guest_folder / CHECKSUM
         with refuse_os_errors(f"record the use of an image in {guest_folder}"):
@@ -97,7 +97,7 @@ class ImageFolder:
 
 
 def end_former_uses(source: ImageSource, guest_folder: Path) -> None:
-    """Record durably that a guest uses only the image of ``source``. Raise Refused if this cannot be recorded.
+    """Record durably that a guest uses only the image of ``source``. Raise Refused if the file is not writable.
 
     Call this function only if no former domain of the guest runs.
     """
@@ -133,7 +133,8 @@ def _list_fixed_parts(identity: str) -> tuple[str, ...]:
 def read_size(path: Path) -> int:
     """Return the size in bytes of the image in the folder ``path``, or of the partial file ``path``.
 
-    If the file `SIZE` is missing or damaged, add up the sizes of the image's files. Return 0 if they cannot be read.
+    If the file `SIZE` is missing or damaged, add up the sizes of the image's files. Return 0 if the files cannot be
+    read.
     """
     try:
         if not path.is_dir():

@@ -1,6 +1,6 @@
 """Guests whose processes the kernel killed for lack of memory, found in the kernel's log.
 
-For such a kill, the kernel logs a line ``oom-kill:…`` with the process's control group. The kernel does so for
+For such a kill, the kernel logs a line ``oom-kill:…`` with the process's control group. The kernel logs such lines for
 containers and virtual machines, with both versions of control groups, with or without systemd. The counters of the
 control group cannot be read, because the group does not exist after the end of the guest.
 

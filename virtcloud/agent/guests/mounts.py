@@ -114,7 +114,7 @@ def _unescape(point: bytes) -> bytes:
 
 
 def unmount(target: Path) -> None:
-    """Detach the mount at ``target``, even if programs use files in it."""
+    """Detach the mount at ``target``, even if programs use the mount's files."""
     _check(target, _libc().umount2(os.fsencode(target), MNT_DETACH | UMOUNT_NOFOLLOW))
 
 

@@ -38,7 +38,7 @@ class PartialFile:
     def etag(self) -> str | None:
         """The ETag of the file's fetched version, or None if the ETag is unknown or malformed.
 
-        After a power failure, the ETag's file can contain any bytes. These must not be sent in a request's header.
+        After a power failure, the ETag's file can contain any bytes. Such bytes must not be sent in a request's header.
         """
         text = self._etag_path.read_bytes() if self._etag_path.exists() else b""
         return text.decode() if _VALIDATOR.fullmatch(text) else None

@@ -69,8 +69,8 @@ def cluster_key(segment: Segment, guest: GuestWanted) -> ClusterKey:
 def full_name(name: str, key: str) -> str:
     """Return a guest's full name, which is unique in the network and legal in DNS (RFC 1123).
 
-    For example, "n1" and "demo" become "n1.demo.internal". If the key or the name is not legal, a label replaces it:
-    the legal characters of the key or name, and a digest.
+    For example, "n1" and "demo" become "n1.demo.internal". If the key or the name is not legal, a label replaces the
+    key or name. The label consists of the legal characters of the key or name, and a digest.
     """
     is_legal = len(key) <= MAX_KEY and not HASHED.fullmatch(key) and all(map(LABEL.fullmatch, key.split(".")))
     domain = key if is_legal else _hashed_label(key)

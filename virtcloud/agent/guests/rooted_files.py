@@ -65,7 +65,7 @@ class RootedFiles:
     def write(self, path: str, content: str, mode: int = FILE_MODE, owner: int = 0) -> None:
         """Replace a file atomically. Create its folder if necessary.
 
-        If the file already has this content, do nothing: a guest whose disk is full can then start again.
+        If the file already has this content, do nothing. So a guest whose disk is full can start again.
         """
         if self._contains(path, content):
             return
@@ -73,9 +73,9 @@ class RootedFiles:
             _write_new(new, folder, content, (self._on_host(owner), self._on_host(owner)), mode)
 
     def append_line(self, path: str, line: str, mode: int = FILE_MODE) -> None:
-        """Append a line to a file, unless the file contains it. Keep the file's owner and mode.
+        """Append a line to a file, unless the file contains the line. Leave the file's owner and mode unchanged.
 
-        If the file is absent, create it with ``mode``.
+        If the file is absent, create the file with ``mode``.
         """
         lines = (self.read(path) or "").splitlines()
         if line in lines:
@@ -188,7 +188,7 @@ def _open_in_root(root: int, path: str, flags: int) -> int:
     deadline = time.monotonic() + RENAMES_S
     while (descriptor := libc.syscall(OPENAT2, root, os.fsencode(path), ctypes.byref(how), size)) < 0:
         number = ctypes.get_errno()
-        # EAGAIN: a process on this machine renamed a file while the kernel resolved "..". Guests can cause this.
+        # EAGAIN: a process on this machine renamed a file while the kernel resolved "..". Guests can cause this error.
         if number != errno.EAGAIN or time.monotonic() > deadline:
             raise OSError(number, os.strerror(number), path)
     return int(descriptor)
@@ -209,7 +209,7 @@ def _read_regular_file(descriptor: int, path: str) -> str:
     """Return the content of a regular file. Raise OSError for another kind of file.
 
     Opening a device can have side effects. Therefore ``descriptor`` is only a reference to the file (O_PATH), and the
-    file is opened after the check of its type.
+    file is opened after the check of the file's type.
     """
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_READ:

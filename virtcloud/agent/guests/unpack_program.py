@@ -4,10 +4,10 @@ The agent runs ``python -I -S unpack_program.py FOLDER COMPRESSION BYTES FILES M
 program uses only the standard library.
 
 The program calls chroot(2) with the folder before it unpacks the archive. Therefore no name and no symbolic link in the
-archive leads to a file outside the folder. Then the program drops the capabilities that it does not need. One of them
-is CAP_SYS_CHROOT, with which the program could leave the folder. The program creates no devices and no FIFOs. Unpacked
-files have the owners, modes, setuid bits and capabilities that the archive contains. On the host, only root can enter
-the folder. The program prints the number of unpacked bytes.
+archive leads to a file outside the folder. Then the program drops the capabilities that it does not need. One of the
+dropped capabilities is CAP_SYS_CHROOT, with which the program could leave the folder. The program creates no devices
+and no FIFOs. Unpacked files have the owners, modes, setuid bits and capabilities that the archive contains. On the
+host, only root can enter the folder. The program prints the number of unpacked bytes.
 """
 
 import ctypes

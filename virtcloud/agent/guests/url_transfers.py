@@ -24,7 +24,7 @@ from virtcloud.model.errors import Refused, Unreachable
 
 TIMEOUT_S: Final = 60.0
 SLOW_BYTES: Final = 64 << 10
-"""If a server sends fewer bytes in `TIMEOUT_S` seconds, the attempt ends.
+"""If a server sends fewer than this number of bytes in `TIMEOUT_S` seconds, the attempt ends.
 
 A host runs only a few fetches at the same time. Without this limit, a fetch from a slow server could run forever, and
 other fetches would wait.

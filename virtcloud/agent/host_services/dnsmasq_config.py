@@ -10,8 +10,8 @@ RFC 3442). The server's interface has one address of each IPv6 subnet, because d
 it has an address. This address is the subnet-router anycast address (RFC 4291, 2.6.1), which no guest has.
 
 If only names change, the running server reads the names again (SIGHUP). After other changes, the agent starts a new
-server. Reason: dnsmasq 2.86 to 2.90 crash if they read tagged reservations (``dhcp-hostsfile``) again while a guest has
-a lease.
+server. Reason: the versions 2.86 to 2.90 of dnsmasq crash if they read tagged reservations (``dhcp-hostsfile``) again
+while a guest has a lease.
 
 Sources: dnsmasq(8); RFC 2132 and RFC 3442 (options), RFC 4861 (flags of router advertisements).
 """
@@ -210,7 +210,7 @@ def _guest_lines(segment: Segment, guest: GuestWanted, subnets: Collection[_Subn
 
 
 def _name_lines(segment: Segment) -> Iterator[str]:
-    """Yield the lines of the hosts file: only full names.
+    """Yield the lines of the hosts file, which contains only full names.
 
     For plain names, a guest's resolver appends the cluster's domain.
     """

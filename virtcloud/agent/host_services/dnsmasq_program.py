@@ -13,7 +13,7 @@ forwards no packets, and ends with its last process.
 
 If the specification has neighbours, the program also binds each guest address to one guest (`guest_identity`).
 
-When dnsmasq is ready, it closes its standard output. Until then, dnsmasq writes errors to its standard output.
+Until dnsmasq is ready, dnsmasq writes errors to its standard output. Afterwards, dnsmasq closes its standard output.
 """
 
 import ctypes
@@ -97,7 +97,10 @@ def _start() -> None:
 
 
 def _configure_interface(device: str, addresses: list[str]) -> None:
-    """Set the addresses, activate the interface, and add a default route through it, for answers to guests."""
+    """Set the addresses, activate the interface, and add a default route through the interface.
+
+    Answers to guests use this route.
+    """
     _write_sysctls(_namespace_sysctls(device))
     index = socket.if_nametoindex(device)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
@@ -122,7 +125,7 @@ def _write_sysctls(values: Mapping[str, str]) -> None:
 
 
 def _namespace_sysctls(device: str) -> dict[str, str]:
-    """Return the values of sysctls by name. All are set, because a new namespace may inherit the host's values.
+    """Return the values of sysctls by name. All values are set, because a new namespace may inherit the host's values.
 
     Duplicate address detection is off: no other interface of the segment has the server's addresses.
     """

@@ -235,7 +235,8 @@ class DnsmasqServers:
     def _remove_server(self, cluster: str, interfaces: Iterable[KernelInterface]) -> None:
         """Remove a cluster's server ports and processes.
 
-        A port without an alias is not deleted here: the kernel removes the port when the server's processes end.
+        A port without an alias is not deleted by this method: the kernel removes the port when the server's processes
+        end.
         """
         for interface in interfaces:
             is_server_port = names.vlan_of_server_port(interface.name) is not None
@@ -258,7 +259,7 @@ class DnsmasqServers:
 
 
 def describe_dnsmasq() -> str:
-    """Return a text with the path of dnsmasq and its user. Raise Refused with a remedy if one of them is missing."""
+    """Return a text with the path of dnsmasq and its user. Raise Refused with a remedy if either is missing."""
     return f"{_find_dnsmasq()}, user {_find_user().pw_name}"
 
 

@@ -31,7 +31,8 @@ def find_guests(segment: Segment) -> dict[str, GuestWanted]:
     """Return the guest that each IP address identifies.
 
     A guest has the addresses of its spec, and the link-local address derived from its MAC address. An address of two
-    guests identifies no guest. If two guests have the same MAC address, their addresses identify no guest.
+    guests identifies no guest. If two guests have the same MAC address, the addresses of these guests identify no
+    guest.
     """
     macs = Counter(guest.mac for guest in segment.guests)
     pairs = [(address, guest) for guest in segment.guests for address in _list_addresses(guest)]

@@ -66,10 +66,12 @@ class MetadataProcesses:
             )
 
     def ensure(self, segment: Segment, server: RecordedProcess, user: pwd.struct_passwd) -> None:
-        """Start the segment's metadata service in the network namespace of ``server``. Raise Refused if this fails.
+        """Start the segment's metadata service in the network namespace of ``server``.
+
+        Raise Refused if the start fails.
 
         If the service already runs with the segment's documents, change nothing. If the service runs with other
-        documents, stop it first. If the segment needs no service, stop a running service, and start none.
+        documents, first stop the service. If the segment needs no service, stop a running service, and start none.
         """
         record, wanted = self._read_record(segment.id), hash_metadata(segment)
         if record is not None and record.documents == wanted and record.is_running(self._boot):
@@ -83,7 +85,7 @@ class MetadataProcesses:
                 raise
 
     def remove(self, cluster: str) -> None:
-        """Kill the process of a cluster if it runs, and remove its record."""
+        """Kill the process of a cluster if the process runs, and remove the process's record."""
         kill_processes(self._argument(cluster), list_own_processes())
         with refuse_os_errors(f"remove the record of cluster {cluster}"), suppress(FileNotFoundError):
             (self._folder / cluster / RECORD).unlink()
@@ -119,8 +121,8 @@ class MetadataProcesses:
     def _opened_namespace(self, server: RecordedProcess) -> Iterator[int]:
         """Yield a descriptor of the network namespace of a process. Raise Refused if the process has ended.
 
-        The process is checked after the descriptor was opened. Otherwise, the process could end, and its ID could pass
-        to another process, between the check and the opening.
+        The process is checked after the descriptor was opened. If the check preceded the opening, the process could end
+        between the two, and its ID could pass to another process.
         """
         with refuse_os_errors("open the network namespace of dnsmasq"):
             descriptor = os.open(f"/proc/{server.pid}/ns/net", os.O_RDONLY)

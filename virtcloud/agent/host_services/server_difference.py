@@ -61,7 +61,7 @@ class StopServing:
 def has_server(segment: Segment) -> bool:
     """Return whether this host must run a server for a segment.
 
-    This is the case if the segment has services, and guests on this host.
+    A segment needs a server if the segment has services, and has guests on this host.
     """
     return bool(segment.host_services and segment.guests)
 

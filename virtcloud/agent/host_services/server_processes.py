@@ -25,7 +25,10 @@ PACKAGE_ROOT = Path(__file__).parents[3]
 
 
 class RecordedProcess(Document):
-    """The record of a process. ``started`` is its start in clock ticks after the boot with the boot ID ``boot``."""
+    """The record of a process.
+
+    ``started`` is the process's start in clock ticks after the boot with the boot ID ``boot``.
+    """
 
     pid: int
     started: int

@@ -94,8 +94,8 @@ class JobRelays:
     def is_lost(self, key: str) -> bool:
         """Return whether a job's relay process has ended, and no connection through the relay is left.
 
-        A connection keeps the ended relay's namespace and port. If the relay were created again, the port would be
-        deleted, and the connection lost. Raise Refused if the relay process runs, but accepts no connection.
+        An open connection preserves the ended relay's namespace and port. If the relay were created again, the port
+        would be deleted, and the connection lost. Raise Refused if the relay process runs, but accepts no connection.
         """
         if not self._has_ended(key):
             return False
@@ -103,7 +103,10 @@ class JobRelays:
             return not any(names.is_job_port(interface.name, key) for interface in kernel.list_interfaces())
 
     def socket_path(self, key: str) -> Path:
-        """Return the path of a relay's socket. Its file name begins with a dot; the names of jobs' folders do not."""
+        """Return the path of a relay's socket.
+
+        The socket's name begins with a dot, unlike the names of jobs' folders.
+        """
         return self._root / f".relay-{names.file_name(key)}"
 
     def _has_ended(self, key: str) -> bool:

@@ -23,7 +23,10 @@ RELAY_END_S, RELAY_KILL_S = 3.0, 3.0
 
 
 class RelayProcess:
-    """A relay process that is being started. The process is no child of the agent, so it survives the agent."""
+    """A relay process that is being started.
+
+    The process is no child of the agent, so the process survives the agent.
+    """
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         """Store ``process``, which forks the relay process and ends. The relay process inherits the pipes."""
@@ -129,8 +132,8 @@ def find_listener_pid(path: Path) -> int | None:
 def _time_value(seconds: float) -> bytes:
     """Return a time limit as ``struct timeval``, for the socket option SO_SNDTIMEO.
 
-    Python's ``settimeout`` would make the socket non-blocking. Then connect(2) to a Unix socket would fail immediately
-    if the listener's queue is full.
+    Python's ``settimeout`` would make the socket non-blocking. With a non-blocking socket, connect(2) to a Unix socket
+    would fail immediately if the listener's queue is full.
     """
     return struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
 

@@ -33,7 +33,7 @@ UNCOUNTED_ATTEMPT = 0
 LIST_GAP_S = 120
 """If no list of jobs arrives for this number of seconds, every measurement of how long a job is missing starts again.
 
-This is twice the period of the MoM hook's lists. Without lists, the agent does not know whether a job continued.
+This number is twice the period of the MoM hook's lists. Without lists, the agent does not know whether a job continued.
 """
 
 
@@ -50,8 +50,8 @@ class JobRecord(Document):
     """The latest run of a job on this host.
 
     ``head``: the job's script runs on this host. ``was_up``: the cluster was up when a hook asked for the cluster's
-    state. When the agent sets ``was_up``, it also sets ``opening``: the script's access to the guests, or None if the
-    script has no access on this host.
+    state. When the agent sets ``was_up``, the agent also sets ``opening``: the script's access to the guests, or None
+    if the script has no access on this host.
     """
 
     cluster: ClusterKey

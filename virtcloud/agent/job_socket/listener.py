@@ -146,7 +146,7 @@ class SocketListener:
     def _replace_removed_file(self, poll: select.poll) -> None:
         """If another program has removed the socket's file, listen at the path with a new socket.
 
-        If this fails, log the error once, and try again later.
+        If the new socket cannot be created, log the error once, and try again later.
         """
         if os.path.lexists(self._path):
             return

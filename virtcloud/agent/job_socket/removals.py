@@ -163,7 +163,7 @@ class JobRemovals:
         """At the first call for a run, request the end of the cluster. At later calls, query the cluster.
 
         If the cluster is wanted again, for example after a restore of SBF's database, the next call repeats the
-        request. Return None if the cluster is removed from this host; otherwise one sentence that states why not.
+        request. Return None if the cluster is removed from this host; otherwise one sentence with the reason.
         """
         try:
             if job.run in self._delete_sent:

@@ -80,7 +80,8 @@ class RequestHandler:
     def answer(self, request: SocketRequest) -> SocketAnswer:
         """Execute a request, and return the answer. Idempotent.
 
-        Raise BadInput, Gone, NotFound, AttemptWaits or Refused (`ERROR_SLUGS` of `socket_requests` explains them).
+        Raise BadInput, Gone, NotFound, AttemptWaits or Refused (`ERROR_SLUGS` of `socket_requests` explains these
+        errors).
         """
         call = make_job_call(request.cluster, request.attempt) if isinstance(request, JOB_REQUESTS) else None
         with calling_for(call):

@@ -59,7 +59,7 @@ class ScriptAccess:
         return variables
 
     def _describe_access(self, job: JobRecord, view: ClusterView, site: Name) -> JobAccess | None:
-        """Return the job's access. Read the guests' host keys from SBF unless the record has them.
+        """Return the job's access. Read the guests' host keys from SBF unless the record has these keys.
 
         Return None if the script does not run on this host or the job's user is unknown.
         """
@@ -100,11 +100,13 @@ class ScriptAccess:
         return not self._errors
 
     def _reopen(self, cluster: str) -> None:
-        """Open the access in a job's record. First read the record again, because a later run may have replaced it.
+        """Open the access in a job's record.
+
+        First read the record again, because a later run may have replaced the record.
 
         If the network is unknown, open no access, because the VLAN ID may belong to another network by now. Leave a
         running relay unchanged in this case. If an open access was lost (`JobAccessProvider.is_lost`), open the access
-        again. If this fails, keep the access's former environment.
+        again. If the access cannot be opened again, retain the access's former environment.
         """
         with self._lock:
             job = self._records.get(cluster)
@@ -131,7 +133,10 @@ class ScriptAccess:
         self._provider.close(cluster)
 
     def _open_and_record(self, job: JobRecord, access: JobAccess | None) -> ScriptEnvironment:
-        """Open the access, then record it. If the agent is killed in between, the hook repeats its request."""
+        """Open the access, then record the access.
+
+        If the agent is killed between these steps, the hook repeats its request.
+        """
         environment = self._ensure_open(access) if access else {}
         self._records.change(
             job.cluster, lambda known: record_access(known, access) if known and _is_current_run(job, known) else known

@@ -138,7 +138,7 @@ class StartBarrier:
         """Return the cluster from SBF. Wait at most ``seconds`` for a change since SBF's last answer.
 
         Do not wait at the first call. Do not wait either if the last answer shows that the job's attempt is active and
-        on this host, because the caller then probes the guests.
+        on this host, because in this case the caller probes the guests.
         """
         former = self.view
         if former is None:

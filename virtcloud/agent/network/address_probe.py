@@ -4,7 +4,7 @@ The module sends and receives raw frames (packet(7)), because the host's IP stac
 module sends an ARP probe (RFC 826, RFC 5227 §2.1.1) from 0.0.0.0, so no ARP cache stores the sender. For IPv6, the
 module sends a neighbour solicitation (RFC 4861 §4.3) from the bridge's link-local address (RFC 4291 appendix A). A
 solicitation from the unspecified address ``::`` would be duplicate address detection. A guest that is about to use the
-probed address would then give up the address (RFC 4862 §5.4.3).
+probed address would give up the address (RFC 4862 §5.4.3).
 """
 
 import select
@@ -126,7 +126,7 @@ class AddressProbe:
 
 @dataclass(frozen=True, slots=True)
 class AddressAnswer:
-    """An address in a frame: the sender uses it or, if ``claimed``, still checks whether the address is free."""
+    """An address in a frame. The sender uses the address or (``claimed``) still checks whether the address is free."""
 
     address: IpAddress
     claimed: bool = False

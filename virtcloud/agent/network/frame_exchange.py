@@ -78,7 +78,7 @@ def build_check_frame(exchange: FrameExchange, frame: CheckFrame, source: bytes,
 
 
 def parse_check_frame(exchange: FrameExchange, octets: bytes) -> CheckFrame | None:
-    """Parse a received frame. Return None if it belongs to another check, or is damaged or forged. Pure."""
+    """Parse a received frame. Return None if the frame belongs to another check, or is damaged or forged. Pure."""
     packet = octets[_ETHERNET.size :]
     if len(packet) < SMALL_BYTES:
         return None
@@ -106,7 +106,9 @@ class FrameCounts:
         self._duplicates: Counter[int] = Counter()
 
     def add(self, octets: bytes) -> None:
-        """Count a received frame. Ignore a frame unless a host of the check sent it to this host or as a broadcast.
+        """Count a received frame.
+
+        Ignore a frame unless a host of the check sent the frame to this host or as a broadcast.
 
         Count a broadcast only once, because a guest can send a received broadcast again.
         """
@@ -179,7 +181,7 @@ class BridgeSocket:
         """Send and count frames until ``ended`` is set, or until `GRACE_S` after the time limit of the exchange.
 
         Call ``report`` once: `SETTLE_S` after the counts are complete, or at the time limit. Continue to send frames
-        after the report, because other hosts may wait for them. Raise Refused if the bridge was removed.
+        after the report, because other hosts may wait for these frames. Raise Refused if the bridge was removed.
         """
         counts, sender = FrameCounts(exchange, self._mac), _Sender(exchange, self._mac)
         start, reported, complete_at = time.monotonic(), False, math.inf
@@ -194,7 +196,10 @@ class BridgeSocket:
                     reported = True
 
     def _send(self, octets: bytes) -> str | None:
-        """Send a frame, or drop it if the queue is full. Return an error message if the bridge's MTU is too small."""
+        """Send a frame. If the queue is full, drop the frame.
+
+        Return an error message if the bridge's MTU is too small.
+        """
         try:
             self._socket.send(octets)
         except OSError as error:

@@ -50,9 +50,9 @@ from ipaddress import IPv6Address
 
 FAMILY, TABLE = "bridge", "virtcloud"
 GUEST_PORTS = "vc*"
-"""The pattern of nft(8) for guests' bridge ports. It matches no other interface on a bridge (`names`)."""
+"""The pattern of nft(8) for guests' bridge ports. The pattern matches no other interface on a bridge (`names`)."""
 DEVICE_PORTS = "vpn-*"
-"""The pattern for the VPN's bridge ports. It also matches the taps of OpenVPN, which are on no bridge (`names`)."""
+"""The pattern for the VPN's bridge ports, and for the taps of OpenVPN, which are on no bridge (`names`)."""
 FILTERED_PORTS = "v*"
 """A pattern for both kinds of ports: one comparison excludes frames from uplinks."""
 BROADCASTS_PER_S = 1000
@@ -71,7 +71,7 @@ _FREE = "iifname . ether saddr . ether type @free"
 """Matches untagged IP packets of guests that may use any IP address.
 
 The kernel also finds a TCP header behind a VLAN tag. Therefore the rule compares ``ether type``: in a tagged frame,
-this is the type of the tag.
+``ether type`` is the type of the tag.
 """
 _NO_DHCP_ANSWER = "udp sport != { 67, 547 } udp dport != { 68, 546 }"
 """Matches UDP packets that no DHCP server sends.

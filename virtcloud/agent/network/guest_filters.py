@@ -23,12 +23,12 @@ from virtcloud.model.cluster import GuestService
 
 
 class GuestPort(NamedTuple):
-    """A guest's bridge port, and the frames that the guest may send there.
+    """A guest's bridge port, and the frames that the guest may send through the port.
 
     ``mac`` is the only allowed source MAC address. ``addresses`` are the only allowed IP addresses (with prefix
     lengths), besides the link-local IPv6 address of ``mac``. If ``addresses`` is None, all IP addresses are allowed. If
     ``mac`` is None, the guest may use all addresses, answer as a DHCP server and send router advertisements. If
-    ``served``, the guest must not claim the addresses of the hosts' server (`guest_filter_rules.SERVER4` and
+    ``served`` is true, the guest must not claim the addresses of the hosts' server (`guest_filter_rules.SERVER4` and
     `SERVER6`).
     """
 
@@ -40,13 +40,13 @@ class GuestPort(NamedTuple):
 
 
 class DevicePort(NamedTuple):
-    """The bridge port of a network's devices, and the frames that the devices may send there.
+    """The bridge port of a network's devices, and the frames that the devices may send through the port.
 
     ``guest_macs`` are the MAC addresses that devices must not use. ``addresses`` are the only allowed IP addresses,
     besides link-local IPv6 addresses. If ``addresses`` is None, all IP addresses are allowed. If a device is the
     network's router, ``routed`` are the network's subnets, and all addresses outside of these subnets are allowed too.
-    If ``served``, the devices must not claim the addresses of the hosts' server (`guest_filter_rules.SERVER4` and
-    `SERVER6`).
+    If ``served`` is true, the devices must not claim the addresses of the hosts' server (`guest_filter_rules.SERVER4`
+    and `SERVER6`).
     """
 
     port: str

@@ -1,6 +1,6 @@
 """The interfaces of a host as the kernel reports them, and the records of untagged segments' uplinks.
 
-Before the agent changes an uplink for an untagged segment, it writes the uplink's state to
+Before the agent changes an uplink for an untagged segment, the agent writes the uplink's state to
 ``<state>/uplinks/<name>.json``. The agent removes this record after it has restored the uplink. So if the agent is
 killed, the restarted agent can restore the uplink. A record is valid only for one boot and one interface index. After a
 reboot, or if the interface was created again, the host itself has configured the interface, and the agent ignores the

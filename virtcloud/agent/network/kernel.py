@@ -72,14 +72,14 @@ class NetlinkKernel:
     def add_veth_pair(self, name: str, peer: str, process: int, mtu: int, mac: str | None = None) -> int:
         """Create a veth pair that is down, with ``peer`` in the network namespace of the process ID ``process``.
 
-        ``mac`` is the MAC address of ``peer``. None: the kernel chooses one. Return the index of ``name``.
+        ``mac`` is the MAC address of ``peer``. None: the kernel chooses an address. Return the index of ``name``.
         """
         return self._add_veth(name, peer, mtu, mac, net_ns_pid=process)
 
     def add_namespace_veth(self, name: str, peer: str, descriptor: int, mtu: int, mac: str | None = None) -> int:
         """Create a veth pair that is down, with ``peer`` in the network namespace of an open descriptor.
 
-        ``mac`` is the MAC address of ``peer``. None: the kernel chooses one. Return the index of ``name``.
+        ``mac`` is the MAC address of ``peer``. None: the kernel chooses an address. Return the index of ``name``.
         """
         return self._add_veth(name, peer, mtu, mac, net_ns_fd=descriptor)
 
@@ -102,7 +102,7 @@ class NetlinkKernel:
             self._socket.link("set", index=index, **attributes)
 
     def read_mtu(self, name: str) -> int | None:
-        """Return the MTU of an interface, or None if it does not exist. Thread-safe."""
+        """Return the MTU of an interface, or None if the interface does not exist. Thread-safe."""
         try:
             answer = fcntl.ioctl(self._control, _SIOCGIFMTU, _MTU_REQUEST.pack(name.encode(), 0))
         except OSError as error:

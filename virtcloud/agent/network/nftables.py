@@ -18,9 +18,10 @@ from virtcloud.model.errors import Refused, Unsafe
 LIBRARY = "libnftables.so.1"
 REMEDY = "apt-get install libnftables1 (Debian), dnf install nftables (RHEL)"
 _UNREADABLE: dict[str, list[Any]] = {"nftables": []}
-"""Returned instead of a table's listing if the kernel refuses to read the table. Differs from each wanted table."""
+"""`KernelTables.read` returns this value if the kernel refuses to read a table. The value differs from each wanted
+table."""
 _NO_FILTER = ("not supported", "Invalid argument")
-"""If a kernel has no nf_tables, its error message ends with one of these texts."""
+"""If a kernel has no nf_tables, the kernel's error message ends with one of these texts."""
 NETLINK_NETFILTER: Final = 12  # linux/netlink.h
 _JSON_OUTPUT = 1 << 4
 """NFT_CTX_OUTPUT_JSON (nftables/libnftables.h)."""
@@ -55,7 +56,7 @@ class NftablesFilters:
             return parse_flagged_table(_run(f"list table {FAMILY} {TABLE}"))
 
     def remove(self) -> None:
-        """Delete the table if it exists and virtcloud created it. Idempotent.
+        """Delete the table if the table exists and virtcloud created the table. Idempotent.
 
         Raise Refused if the kernel refuses the reading or the deletion.
         """
@@ -162,7 +163,7 @@ def _run(commands: str, output_flags: int = 0) -> str:
 def _check_netlink() -> None:
     """Raise Refused if no netlink socket can be opened, for example because this process has too many open files.
 
-    In this case, libnftables would call the C function ``exit``, and so end this process.
+    Without a netlink socket, libnftables would call the C function ``exit``, and so end this process.
     """
     with refuse_os_errors("open a netlink socket for the packet filter"):
         socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER).close()

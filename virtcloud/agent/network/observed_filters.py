@@ -35,7 +35,7 @@ _FLAGS = "the table has flags, for example dormant"
 
 
 def parse_flagged_table(text: str) -> ObservedFilters:
-    """Return only whether a table with flags is foreign, from the output of ``nft list table`` (see `parse_table`)."""
+    """Parse the output of ``nft list table`` for a table with flags. Determine only whether the table is foreign."""
     _, *lines = text.splitlines()
     parts = [line.split() for line in lines if line.endswith("{")]
     sets = {name for kind, name, *_ in parts if kind == "set"}

@@ -14,9 +14,10 @@ def find_segments(
 
     ``records`` are the records of untagged segments' uplinks. A segment with a record is yielded even without
     interfaces, because the segment's uplink must be restored. If a killed agent left interfaces without an alias, a
-    segment of the cluster "" is yielded for each of their VLAN IDs. ``filters`` are the sysctls that pass frames of all
-    bridges to the host's packet filter. Each of these sysctls is a fault of every segment with an ownership alias. If
-    only a renamed bridge is left of a cluster, a segment with the VLAN ID 0 is yielded for this cluster.
+    segment of the cluster "" is yielded for each VLAN ID of these interfaces. ``filters`` are the sysctls that pass
+    frames of all bridges to the host's packet filter. Each of these sysctls is a fault of every segment with an
+    ownership alias. If only a renamed bridge is left of a cluster, a segment with the VLAN ID 0 is yielded for this
+    cluster.
     """
     by_index = {interface.index: interface for interface in interfaces}
     clusters_and_vlans = {
@@ -106,7 +107,7 @@ def find_owned_by(cluster: str, interfaces: Iterable[KernelInterface]) -> list[K
 
 
 def vlan_of_incomplete(interface: KernelInterface) -> int | None:
-    """Return the VLAN ID of an interface that a killed agent left without an alias. Return None for others."""
+    """Return the VLAN ID of an interface that a killed agent left without an alias, or None for another interface."""
     return None if interface.alias else names.vlan_of_incomplete(interface.name)
 
 

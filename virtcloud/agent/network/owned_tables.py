@@ -135,7 +135,7 @@ def _format_element(element: Any) -> str:  # noqa: ANN401 - JSON
 
 
 def digest_rule(rule: str) -> str:
-    """Return the comment of a rule: the first digits of the SHA-256 of its text."""
+    """Return the comment of a rule: the first digits of the SHA-256 of the rule's text."""
     return sha256(rule.encode()).hexdigest()[:12]
 
 

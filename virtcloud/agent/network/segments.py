@@ -40,7 +40,8 @@ class SegmentInterfaces:
     ) -> None:
         """Create an object for the interfaces of ``kernel``. ``uplinks`` records the states of uplinks before changes.
 
-        If ``accepts_filters``, create segments even if the host's packet filter receives the frames of all bridges.
+        If ``accepts_filters`` is true, create segments even if the host's packet filter receives the frames of all
+        bridges.
         """
         self._kernel = kernel
         self._uplinks = uplinks
@@ -129,9 +130,9 @@ class SegmentInterfaces:
         """Remove the cluster's interfaces in this VLAN. Each of these interfaces may be absent.
 
         Also delete interfaces of this VLAN that a killed agent left. If ``cluster`` is "", delete only these
-        interfaces. Otherwise, also delete bridges of the cluster that another program renamed, unless such a bridge has
-        a foreign port. If ``vlan`` is 0, the ports of guests stay: if the cluster is wanted, its next bridge gets these
-        ports.
+        interfaces. If ``cluster`` is not "", also delete bridges of the cluster that another program renamed, unless
+        such a bridge has a foreign port. If ``vlan`` is 0, the ports of guests stay: if the cluster is wanted, its next
+        bridge gets these ports.
 
         Raise Unsafe if the bridge has a foreign port.
         """

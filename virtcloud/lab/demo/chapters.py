@@ -130,7 +130,7 @@ LIMIT_S = 60.0
 
 
 def check_failed_creation(context: DemoContext) -> None:
-    """Disconnect the second site's switch and request a cluster. Check that the cluster fails and SBF removes it."""
+    """Disconnect the second site's switch and request a cluster. Check that the cluster fails and is removed."""
     report, lab = context.report, context.lab
     first, disconnected = switch_names(context.topology)[:2]
     with report.chapter(f"A creation fails, because {disconnected} is disconnected"), ThreadPoolExecutor() as pool:

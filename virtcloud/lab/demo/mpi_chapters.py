@@ -57,7 +57,7 @@ class GuestLogins:
         return subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=PROGRAM_S, check=False)  # noqa: S603
 
     def wait_until_accepted(self, guest: str) -> subprocess.CompletedProcess[str]:
-        """Repeat a login until the guest accepts it or a time limit passes. Return the last result."""
+        """Repeat a login until the guest accepts the login or a time limit passes. Return the last result."""
         deadline = time.monotonic() + LOGIN_S
         while True:
             login = self.run(guest, "hostname; id -un")

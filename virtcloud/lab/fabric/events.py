@@ -57,7 +57,7 @@ class EventLog:
 def follow_events(path: Path) -> Iterator[list[LabEvent]]:
     """Yield, without end, lists of the events that were added to the file since the previous list.
 
-    The iterator does not wait: without new events, it yields an empty list.
+    The iterator does not wait: without new events, the iterator yields an empty list.
     """
     with path.open() as file:
         part = ""

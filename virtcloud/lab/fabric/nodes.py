@@ -58,7 +58,10 @@ class RunningProgram:
 
 
 class NodeHandle:
-    """The fabric's handle of one node. Thread-safe. Requests raise NodeFailed if they fail or the node has no power."""
+    """The fabric's handle of one node. Thread-safe.
+
+    A request raises NodeFailed if the request fails or the node has no power.
+    """
 
     def __init__(self, node: LabNode, pid: int, channel: socket.socket, group: Path) -> None:
         """Store a node, its first process ``pid``, its channel, and the path of its control group.

@@ -33,7 +33,7 @@ class FabricSettings:
 
 
 def write_settings(settings: FabricSettings, path: Path) -> None:
-    """Write settings to a file that only root can read, because they contain the token."""
+    """Write settings to a file that only root can read, because the settings contain the token."""
     path.touch(mode=0o600)
     path.write_text(json.dumps(asdict(settings)))
 
@@ -71,8 +71,9 @@ class LabNode:
     If ``isolated`` is false, the node shares all namespaces with the fabric's process. Only the station, the node on
     which SBF runs, is not isolated.
 
-    A node with a ``disk`` can be powered off and on. ``disk`` is a folder outside the node. It contains the node's
-    ``disk_folders``, whose content survives a power failure. The content of the folders in ``tmpfs`` does not survive.
+    A node with a ``disk`` can be powered off and on. ``disk`` is a folder outside the node. This folder contains the
+    node's ``disk_folders``, whose content survives a power failure. The content of the folders in ``tmpfs`` does not
+    survive.
     """
 
     name: str

@@ -24,8 +24,7 @@ from virtcloud.lab.fabric.protocol import (
 from virtcloud.lab.fabric.service_control import ENVIRONMENT
 
 LATE_S = 1.0
-"""Time in seconds after a program's end. For this time, the output of processes that the program started is still
-sent."""
+"""Time in seconds after a program's end during which the output of processes that the program started is still sent."""
 
 
 def execute_program(connection: socket.socket, handle: NodeHandle, request: Mapping[str, Any]) -> None:
@@ -157,7 +156,7 @@ def _send_rest(connection: socket.socket, streams: ProgramStreams) -> None:
     """Send the last output of an ended program. If the client is slow, `_send_output` has not sent this output yet.
 
     A pipe contains at most `CHUNK` bytes. Output after these bytes comes from a daemon that the program started, so do
-    not send it.
+    not send this output.
     """
     for letter, end in streams.outputs.items():
         size = 0
@@ -193,8 +192,8 @@ def _receive_input(connection: socket.socket, streams: ProgramStreams) -> None:
 def _end_without_client(connection: socket.socket, handle: NodeHandle, running: RunningProgram) -> None:
     """Wait until the client disconnects. Then terminate the program.
 
-    This needs a separate thread: the thread that passes the input waits while the program does not read, and may
-    therefore not notice that the client disconnects.
+    This function needs a separate thread: the thread that passes the input waits while the program does not read, and
+    may therefore not notice that the client disconnects.
     """
     wait_until_disconnected(connection)
     if running.exit is None:

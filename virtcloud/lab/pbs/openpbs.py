@@ -108,7 +108,10 @@ class LabPbs:
     def try_virtcloud(
         self, *arguments: str, environment: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run the ``virtcloud`` command on the station as root, and return its result even if the command fails."""
+        """Run the ``virtcloud`` command on the station as root.
+
+        Return the command's result even if the command fails.
+        """
         variables = [f"{key}={value}" for key, value in (environment or {}).items()]
         argv = ["env", *variables, sys.executable, "-m", "virtcloud.cli", *arguments]
         return self.lab.run(addressing.STATION, argv)
@@ -116,7 +119,7 @@ class LabPbs:
     def user(
         self, name: str, command: Sequence[str], node: str = addressing.STATION
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command in a user's login shell on ``node``. Return its result even if the command fails."""
+        """Run a command in a user's login shell on ``node``. Return the command's result even if the command fails."""
         return self.lab.run(node, as_user(name, command))
 
     def root(self, *command: str) -> str:

@@ -2,7 +2,8 @@
 
 ``run_hook`` runs one hook on one event. ``FakeBatch`` runs jobs with their hooks in a small batch system.
 
-The fake follows the documentation, the behaviour and recorded input files of OpenPBS 23.06. It contains no code of PBS.
+The fake follows the documentation, the behaviour and recorded input files of OpenPBS 23.06. The fake contains no code
+of PBS.
 """
 
 import warnings

@@ -1,4 +1,4 @@
-"""A small batch system. For each job, it calls a site's hooks in the same order as OpenPBS."""
+"""A small batch system, which calls a site's hooks for each job, in the same order as OpenPBS."""
 
 import threading
 import time

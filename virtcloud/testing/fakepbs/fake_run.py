@@ -57,7 +57,7 @@ class FakeRun:
     deleted: bool = False
     rerun: bool = False
     ended_by_server: bool = False
-    """True if the server ended the run without a report from the hosts."""
+    """Whether the server ended the run without a report from the hosts."""
     script: "subprocess.Popen[bytes] | None" = None
     _env: dict[str, str] = field(default_factory=dict)
 

@@ -32,7 +32,10 @@ class pbs_env(Dict[str, Any]):
     """Environment variables. The variables that PBS sets are read-only. A single backslash is doubled, as in PBS."""
 
     def __init__(self, value: Any, generic: bool = False) -> None:
-        r"""Accept a dict, or text such as ``A=1,B=two\,three``. With ``generic``, PBS's variables can also be set."""
+        r"""Accept a dict, or text such as ``A=1,B=two\,three``.
+
+        If ``generic`` is true, PBS's variables can also be set.
+        """
         self._generic = generic
         super().__init__(_parse_environment(value) if isinstance(value, str) else value)
 
