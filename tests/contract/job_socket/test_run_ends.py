@@ -278,7 +278,7 @@ def test_a_removal_completes_after_a_full_disk_has_room(
     host.up("12.pbs")
     no_room = f"cannot store the record of cluster 12.pbs in {host.settings.state}/jobs: No space left on device"
     with monkeypatch.context() as full:
-        *_, thread = (one for one in threading.enumerate() if one.name == "removals")  # the newest
+        *_, thread = (one for one in threading.enumerate() if one.name == "removals")  # the last is the newest
         full.setattr(
             job_record_store,
             "write_durably",
