@@ -54,7 +54,7 @@ class LostLine:
     prompt = "^# "
 
     def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
-        raise AssertionError("a lost session is detected without a command")
+        raise AssertionError("expected no command: a driver must detect a lost session without a command")
 
     def is_lost(self) -> bool:
         return True
