@@ -7,7 +7,7 @@ benchmark reads the memory after the agent has confirmed the wanted state and th
 
 RSS (resident memory) counts every resident page in full, even if other processes use the same page. PSS divides each
 page by the number of processes that use the page. USS counts only pages that no other process uses. The target of 60 MB
-concerns RSS, the greatest value.
+concerns RSS, the greatest of the three values.
 
 A new interpreter imports the libraries in the order of the rows whose names begin with "share:". The first of these
 rows is RSS before the imports. Each following row except the last row is the growth of RSS during the import of the

@@ -49,7 +49,7 @@ def running_switch(site: Site) -> Iterator[str]:
         assert switch.stdin
         assert switch.stdout
         yield switch.stdout.readline().strip()
-        switch.stdin.close()  # the program then ends
+        switch.stdin.close()  # ends the program
 
 
 def write_secrets(site: Site) -> list[dict[str, str]]:

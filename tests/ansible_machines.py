@@ -230,7 +230,7 @@ def _running_machine(site: Site, machine: str) -> Iterator[subprocess.Popen[byte
         try:
             yield container
         finally:
-            container.send_signal(signal.SIGTERM)  # systemd-nspawn then shuts the machine down
+            container.send_signal(signal.SIGTERM)  # makes systemd-nspawn shut the machine down
             try:
                 container.wait(30)
             except subprocess.TimeoutExpired:

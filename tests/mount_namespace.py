@@ -90,7 +90,7 @@ def dead_file_server(folder: Path) -> Iterator[ExitStack]:
             closing.set()
             reader.join()
     finally:
-        os.close(server)  # the kernel then answers all requests with an error
+        os.close(server)  # makes the kernel answer all requests with an error
         libc.umount2(os.fsencode(folder), MNT_DETACH)
         processes.close()
 

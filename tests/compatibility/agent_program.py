@@ -36,7 +36,7 @@ class Machine:
         pass
 
     def find_end_cause(self, *_: object) -> NoReturn:
-        raise AssertionError("no guest of this machine ends")
+        raise AssertionError("expected no question about the end of a guest, because no guest of this machine ends")
 
     def read(self) -> ObservedHost:
         return ObservedHost(tuple(self.segments.values()), tuple(self.guests.values()))

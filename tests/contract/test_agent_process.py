@@ -114,7 +114,7 @@ def test_a_restarted_agent_has_the_records_of_a_killed_agent(path: Path, start: 
     ask(path, UP)
     first.kill()
     first.wait()
-    assert path.exists(), "a killed agent removes no socket"
+    assert path.exists(), "expected the socket of the killed agent to remain"
     start()
     assert [one["cluster"] for one in ask(path, {"do": "list"})["clusters"]] == ["12.pbs"]
 

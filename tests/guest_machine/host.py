@@ -36,7 +36,7 @@ from virtcloud.model.element import Hypervisor
 
 
 class NoWait(threading.Event):
-    """An event whose method wait returns at once."""
+    """An event whose method ``wait`` returns at once."""
 
     def wait(self, timeout: float | None = None) -> bool:
         return True

@@ -101,7 +101,8 @@ class Interruptions:
 
     def _guard(self, real: Callable[..., Any], name: str) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
-            if name == "fsync":  # no sync. The agent must close the file, so a kill takes effect at the next change
+            # Nothing is synced. A kill here takes effect at the next change, so that the agent closes the file.
+            if name == "fsync":
                 with suppress(Killed):
                     self.tick(grows=True)
                 return None

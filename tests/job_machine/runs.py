@@ -115,7 +115,7 @@ class SimulatedRun(FakeRun):
     def _script(self) -> RunEnding:
         """Run the script until it ends, is killed or has used its walltime.
 
-        If the first MoM is dead then, wait for its restart.
+        If the first host's MoM is dead when the script ends, wait for the restart of this MoM.
         """
         self.phase, self.started_at = RunPhase.SCRIPT, self.tasks.now
         self.tasks.sleep(1e9, lambda: self.is_killed or self.used_s >= self.duration_s)

@@ -78,7 +78,7 @@ def test_the_example_places_guests_and_prints_their_changes(lab: Lab) -> None:
     guests = [line.split()[:3] for line in lines[-3:]]
     assert [(name, address) for name, _, address in guests] == [(f"g{n}", f"10.0.0.{n}/24") for n in (1, 2, 3)]
     assert [host for _, host, _ in guests] == ["brno-h1", "praha-h1", "plzen-h1"], (
-        "the lab's hosts have equal free resources, so SBF chooses one host at each site"
+        "expected one host at each site, because the lab's hosts have equal free resources"
     )
 
 

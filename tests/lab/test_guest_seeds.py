@@ -82,7 +82,9 @@ def test_a_running_guest_learns_of_members_without_a_restart(lab: Lab, client: S
     try:
         wait_for_names(lab, cluster, "10.0.0.3 m1.later.internal", present=True)
         ssh = "ssh -F none -o BatchMode=yes -o StrictHostKeyChecking=yes m1.later.internal 2>&1"
-        assert log_in(lab, cluster, "10.0.0.1", f"{ssh} | grep 'Permission denied'"), "the member has its own key pair"
+        assert log_in(lab, cluster, "10.0.0.1", f"{ssh} | grep 'Permission denied'"), (
+            "expected a refusal, because the member has its own key pair"
+        )
     finally:
         remove(client, "later")
     wait_for_names(lab, cluster, "m1.later.internal", present=False)

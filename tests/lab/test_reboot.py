@@ -151,7 +151,7 @@ def of_cluster(names: Iterable[str], *words: str) -> list[str]:
 def test_the_network_of_the_remaining_cluster_is_restored(outage: Outage) -> None:
     vlan = str(next(iter(outage.ended.vlans.values())))
     gone = of_cluster(outage.before.interfaces, vlan)
-    assert len(gone) == 4, "a bridge, a tagged interface, a guest's port and a job's port"
+    assert len(gone) == 4, "expected a bridge, a tagged interface, a guest's port and a job's port"
     assert sorted(outage.after.interfaces) == sorted(set(outage.before.interfaces) - set(gone))
     assert outage.after.far_ping
 

@@ -75,7 +75,7 @@ def test_ssh_reaches_the_right_one_of_identical_clusters(lab: Lab, logins: dict[
     assert found == {"ssh-a": "ssh-a", "ssh-b": "ssh-b"}
 
 
-def test_a_certificate_of_one_cluster_does_not_admit_to_another(lab: Lab, logins: dict[str, Path]) -> None:
+def test_a_certificate_leads_only_to_guests_of_its_cluster(lab: Lab, logins: dict[str, Path]) -> None:
     mixed = logins["ssh-a"].with_name("mixed")
     script = 'cp -r "$0" "$2" && cp "$1/key" "$1/key-cert.pub" "$2" && sed -i "s#$0#$2#g" "$2/config"'
     lab.run(LAPTOP, ("sh", "-c", script, str(logins["ssh-a"]), str(logins["ssh-b"]), str(mixed)), check=True)

@@ -1,4 +1,4 @@
-"""A world with hosts that carry segments, and a store whose changes others can interrupt."""
+"""A world with hosts that carry segments, and a store that runs another caller's action before a change."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from virtcloud.model.wanted import HostWanted, Segment
 
 @dataclass(frozen=True)
 class BusyStore(Store):
-    """A store that is changed by others: before each change, the store calls and removes the last of ``actions``."""
+    """A store for tests of concurrent callers. Before each change, it calls and removes the last of ``actions``."""
 
     actions: list[Callable[[], None]] = field(default_factory=list)
 

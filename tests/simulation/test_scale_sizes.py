@@ -43,7 +43,7 @@ def test_each_region_has_its_own_transport() -> None:
         ("large", "100-599"),
     ],
 )
-def test_a_pool_has_twice_as_many_vlans_as_a_region_has_clusters(name: str, vlans: str) -> None:
+def test_pools_have_two_vlan_ids_per_cluster_of_their_region(name: str, vlans: str) -> None:
     assert str(SIZES[name].pool) == vlans
 
 

@@ -111,7 +111,7 @@ def test_the_pool_excludes_used_vlans_of_a_group(netbox: EmulatedNetBox, token_f
     assert imported(netbox, token_file).pools == {"ostrava": VlanSet.parse("100-109,111-119,200-204,300")}
 
 
-def test_the_pool_excludes_used_vlans_of_a_group_without_the_tag(netbox: EmulatedNetBox, token_file: Path) -> None:
+def test_the_pool_excludes_used_vlans_of_groups_without_the_tag(netbox: EmulatedNetBox, token_file: Path) -> None:
     office = netbox.add_group(1, [100, 400], name="office", tags=())
     netbox.add_vlan(115, group=office)
     netbox.add_vlan(116, group=office, status="deprecated")
@@ -302,7 +302,7 @@ def test_a_token_of_version_2_is_accepted(netbox: EmulatedNetBox, token_file: Pa
     assert imported(netbox, token_file).pools
 
 
-def test_an_unknown_role_is_bad_input_with_netboxs_words(netbox: EmulatedNetBox, token_file: Path) -> None:
+def test_an_unknown_role_is_reported_with_netboxs_message(netbox: EmulatedNetBox, token_file: Path) -> None:
     with pytest.raises(
         BadInput, match=r"\(role: Select a valid choice. tor is not one.*check the slugs of tag and roles"
     ):
@@ -320,7 +320,7 @@ def test_members_of_a_virtual_chassis_are_one_switch(netbox: EmulatedNetBox, tok
     assert topology.peers["node1:eth1"] == "ostrava-sw1:Gi2/0/1"
 
 
-def test_a_breakout_cable_is_a_problem_of_its_links(netbox: EmulatedNetBox, token_file: Path) -> None:
+def test_a_breakout_cable_is_named_and_becomes_no_link(netbox: EmulatedNetBox, token_file: Path) -> None:
     first, _, host = netbox.rows["devices"]
     shared = netbox.add_interface(first, "Gi1/0/30")
     for name in ("eth8", "eth9"):
@@ -398,7 +398,7 @@ def test_the_machines_authorities_are_trusted_by_default(
 def test_the_environments_authorities_do_not_replace_ca_file(
     netbox: EmulatedNetBox, token_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The HTTP library reports that the file of ``ca_file`` is missing, before it connects."""
+    """The file that ``ca_file`` names is missing. The HTTP library reports this before it connects to NetBox."""
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/of/the/environment.pem")
     with pytest.raises(ServiceUnreachable, match=r"does not answer: .* /of/netbox\.pem: check the url, ca_file"):
         read(netbox, token_file, url="https://127.0.0.1:1", ca_file="/of/netbox.pem")

@@ -154,7 +154,7 @@ def test_odd_characters_of_a_neighbours_name_are_replaced(tmp_path: Path) -> Non
     assert (other.name, other.neighbour_port) == ("printer\ufffd", "1\ufffd")
 
 
-def test_a_wrong_platform_names_the_platform(tmp_path: Path) -> None:
+def test_a_wrong_platform_is_named_in_the_error(tmp_path: Path) -> None:
     with emulate("cisco_ios") as switch:
         document = yaml.safe_load(describe(tmp_path, {"sw1": switch}))
         document["switches"][0]["platform"] = "hp_comware"

@@ -158,7 +158,7 @@ def test_a_code_is_valid_once(connected: World) -> None:
 
 
 @pytest.mark.parametrize("change", [{"client_id": "other"}, {"issuer": "http://localhost:1"}])
-def test_an_id_token_for_others_is_refused(connected: World, change: dict[str, Any]) -> None:
+def test_an_id_token_of_another_client_or_issuer_is_refused(connected: World, change: dict[str, Any]) -> None:
     keys = connected.service.settings.console.oidc
     assert keys is not None
     pending, redirect = PendingLogin.make("/console/"), "http://sbf/console/login/oidc/callback"

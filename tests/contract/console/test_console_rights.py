@@ -168,7 +168,7 @@ def test_a_site_administrator_sees_an_earlier_cluster_of_the_site(world: World) 
 
 
 @pytest.mark.parametrize("path", ["/console/", "/console/pools"])
-def test_a_page_after_the_last_page_is_the_last(installed: World, path: str) -> None:
+def test_a_page_number_beyond_the_last_shows_the_last_page(installed: World, path: str) -> None:
     browser = visit(installed, Role.OPERATOR, "eva")
     assert browser.get(f"{path}?page=9").text.count("/console/sites/brno") == browser.get(path).text.count(
         "/console/sites/brno"

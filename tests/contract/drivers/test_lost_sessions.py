@@ -25,7 +25,7 @@ from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
 
 
-def test_only_a_session_ended_by_the_switch_is_lost() -> None:
+def test_only_a_session_ended_by_the_switch_counts_as_lost() -> None:
     with emulate("cisco_ios") as switch:
         port = PortName(switch.port_names[0])
         element = SwitchElement(name=Name("sw1"), ports=(port,), platform="cisco_ios", address=switch.address)
@@ -54,7 +54,7 @@ class LostLine:
     prompt = "^# "
 
     def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
-        raise AssertionError("a lost session is detected without a command")
+        raise AssertionError("expected no command: a driver must detect a lost session without a command")
 
     def is_lost(self) -> bool:
         return True

@@ -125,7 +125,7 @@ def test_a_revoked_token_is_refused_immediately(world: World) -> None:
     )
 
 
-def test_a_revoked_token_stays_refused_if_the_clock_is_set_back(world: World) -> None:
+def test_revoked_tokens_stay_refused_if_the_clock_is_set_back(world: World) -> None:
     token = world.token(Role.OPERATOR, "eva")
     ask(world, "DELETE", f"/v1/tokens/{token.split('_')[1]}")
     world.clock.advance(-3600)

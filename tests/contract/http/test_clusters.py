@@ -65,7 +65,10 @@ def test_an_ended_attempt_is_gone(world: World) -> None:
 
 
 def test_the_largest_attempt_number_has_a_successor(world: World) -> None:
-    """SBF refuses calls with a greater attempt number. So the following numbers still fit into 32-bit columns."""
+    """SBF refuses attempt numbers above 1,000,000,000 in calls.
+
+    SBF itself can still increment the number: the next numbers fit into the columns, which have 32 bits.
+    """
     assert problem(ask(world, "PUT", "/v1/clusters/job", body("brno-h1", attempt=1_000_000_001)))[:2] == (
         422,
         "bad-input",

@@ -136,7 +136,7 @@ def test_a_stream_is_closed_even_if_its_connection_has_ended(monkeypatch: pytest
     assert is_closed.is_set()
 
 
-def test_a_blocked_send_does_not_delay_the_end_of_a_session(start: Start) -> None:
+def test_a_blocked_send_does_not_delay_a_sessions_end(start: Start) -> None:
     made = start()
     stream = made.connect()
     failed: list[ServiceUnreachable] = []

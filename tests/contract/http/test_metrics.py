@@ -87,7 +87,7 @@ def test_vlan_ids_are_counted_by_site(world: World) -> None:
     assert value(world, "vlans_free", site="praha") == len(world.site("praha").free) == 39
 
 
-def test_a_site_without_a_pool_has_no_metrics_of_vlan_ids(world: World) -> None:
+def test_a_site_without_a_pool_has_no_vlan_id_metrics(world: World) -> None:
     world.put_pool("praha", "")
     sites = [dict(labels)["site"] for name, labels in scrape(world) if name == "virtcloud_vlans_free"]
     assert sorted(sites) == ["brno", "plzen"]

@@ -143,7 +143,7 @@ def test_a_site_administrator_changes_its_sites_pool_only(world: World) -> None:
     assert world.audit("pool_put")[-1].who == "ivo"
 
 
-def test_a_site_administrator_ends_clusters_that_touch_its_site_only(world: World) -> None:
+def test_site_administrators_end_only_clusters_with_hosts_at_their_site(world: World) -> None:
     world.put("far", spec("praha-h1"))
     world.put("near", spec("brno-h1", "praha-h1"))
     token = world.token(Role.SITE_ADMINISTRATOR, "ivo", "brno")

@@ -88,14 +88,14 @@ def test_an_unknown_key_of_a_request_is_refused(world: World) -> None:
         assert (answer.status_code, answer.json()["detail"]) == (422, "color: unknown key; check its spelling")
 
 
-def test_an_old_agent_refuses_a_requirement() -> None:
+def test_an_old_agent_receives_requirements_that_it_refuses() -> None:
     wanted = {"wanted": {"segments": [{"id": "1", "requires": ["strict-filters"], "filters": "strict"}]}}
     assert rewrite_answer("get_wanted", wanted) == {
         "wanted": {"segments": [{"id": "1", "requires": ["strict-filters"]}]}
     }
 
 
-def test_no_requirement_is_removed() -> None:
+def test_an_empty_list_of_requirements_is_removed() -> None:
     assert rewrite_answer("get_wanted", {"wanted": {"segments": [{"requires": []}]}}) == {"wanted": {"segments": [{}]}}
 
 

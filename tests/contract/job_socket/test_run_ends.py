@@ -40,7 +40,7 @@ def test_a_removal_waits_for_this_host_only_and_names_it(world: World, host: Age
     until(lambda: host.ask("remove", JOB) == {"ok": True, "gone": False, "missing": [missing]})
     world.confirm("brno-h1", world.element("brno-h1").wanted_revision)
     assert host.ask("remove", JOB, wait=30)["gone"]
-    assert world.view(JOB).state is ClusterState.DRAINING, "other elements have not confirmed the removal"
+    assert world.view(JOB).state is ClusterState.DRAINING, "expected the cluster to wait for the other elements"
 
 
 def test_the_removal_of_an_unknown_cluster_reports_it_gone(host: Agent) -> None:
@@ -70,7 +70,7 @@ def test_a_run_is_gone_when_sbf_has_a_later_run(world: World, host: Agent) -> No
     detail = f"cluster {JOB}: attempt 1 is over; SBF has attempt 2"
     assert host.ask("state", JOB, 1, wait=30) == {"ok": False, "error": "gone", "detail": detail}
     assert host.ask("remove", JOB, 1, wait=30)["gone"]
-    assert world.view(JOB).state is ClusterState.CONFIGURING, "the later attempt has a cluster"
+    assert world.view(JOB).state is ClusterState.CONFIGURING, "expected the cluster of the later attempt to remain"
 
 
 def test_a_late_call_about_a_reused_job_number_changes_nothing(world: World, host: Agent) -> None:
@@ -278,7 +278,7 @@ def test_a_removal_completes_after_a_full_disk_has_room(
     host.up("12.pbs")
     no_room = f"cannot store the record of cluster 12.pbs in {host.settings.state}/jobs: No space left on device"
     with monkeypatch.context() as full:
-        *_, thread = (one for one in threading.enumerate() if one.name == "removals")  # the newest
+        *_, thread = (one for one in threading.enumerate() if one.name == "removals")  # the last is the newest
         full.setattr(
             job_record_store,
             "write_durably",

@@ -134,7 +134,7 @@ def test_an_invalid_cluster_delays_no_agent(world: World, monkeypatch: pytest.Mo
     assert reachable == {"brno-h1": False, "praha-h1": False}
 
 
-def test_no_agent_is_stale_right_after_an_outage_of_the_database(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_agent_is_stale_right_after_a_database_outage(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """SBF could not record the heartbeats of running agents during the outage."""
     world.settle()
     sweep, times = world.service.scheduler.sweep, [1000.0]

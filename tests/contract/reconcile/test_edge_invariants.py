@@ -53,7 +53,7 @@ def test_invariant_1_racing_replicas_allocate_each_service_once(world: World) ->
     assert answers == [*map(str, range(10100, 10108)), *["NoVlanFree"] * 4]
 
 
-def test_invariant_1_the_database_refuses_a_second_claim_of_a_service(world: World) -> None:
+def test_invariant_1_the_database_refuses_a_second_service_claim(world: World) -> None:
     world.put("a", TWO_SITES)
     other = world.put("b", spec("plzen-h1")).view
     twice = insert(ServiceClaimRow).values(transport="evpn", number=10100, cluster_id=other.id)

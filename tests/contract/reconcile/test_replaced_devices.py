@@ -61,7 +61,7 @@ def test_a_replaced_switch_has_no_records_of_the_former_switch(world: World, mom
     assert world.view("demo").state is ClusterState.ACTIVE
 
 
-def test_a_switch_that_was_replaced_during_a_reading_is_not_changed(world: World) -> None:
+def test_a_switch_replaced_during_a_reading_is_not_changed(world: World) -> None:
     world.settle()
     world.put("demo", spec("brno-h1"))
     replace_at(world, "read")
@@ -70,7 +70,7 @@ def test_a_switch_that_was_replaced_during_a_reading_is_not_changed(world: World
     assert world.audit("switch_change") == []
 
 
-def test_a_reading_without_a_difference_does_not_confirm_a_replaced_switch(world: World) -> None:
+def test_a_reading_without_difference_confirms_no_replaced_switch(world: World) -> None:
     world.put("demo", spec("brno-h1"))
     world.settle()
     replace_at(world, "read")

@@ -184,7 +184,7 @@ def test_three_replicas_never_claim_one_id_twice(installation: Installation) -> 
         replicas[1].http.delete(f"/v1/clusters/{key}").raise_for_status()
         assert poll.result(30).json()["state"] == "draining"
         assert time.monotonic() - started < 10, (
-            "a notice of the other replica ends the wait; without the notice, the change reader needs up to 15 s"
+            "expected a notice of the other replica to end the wait; without a notice, the wait lasts up to 15 s"
         )
 
 

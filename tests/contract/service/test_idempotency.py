@@ -40,7 +40,9 @@ def test_attempts_of_a_new_owner_start_from_zero(world: World) -> None:
     former = world.view(JOB)
     result = world.put(JOB, OF_ALICE, attempt=1)
     assert (result.created, result.view.attempt, result.view.spec.owner) == (True, 1, "alice")
-    assert result.view.version > former.version, "a long poll for the key returns the new cluster"
+    assert result.view.version > former.version, (
+        "expected a higher version, so that a long poll for the key returns the new cluster"
+    )
     assert world.view(JOB) == result.view
     assert world.put(JOB, OF_ALICE, attempt=1).created is False
 

@@ -148,7 +148,7 @@ def reading_a_hung_switch(tmp_path: Path) -> Iterator[HungCall]:
     accepted: list[socket.socket] = []
 
     def accept() -> None:
-        with suppress(OSError):  # ``reset`` closed the socket
+        with suppress(OSError):  # raised when ``reset`` closes the socket
             while True:
                 accepted.append(hung.accept()[0])
 
@@ -180,7 +180,7 @@ def reading_a_hung_switch(tmp_path: Path) -> Iterator[HungCall]:
         try:
             yield process, call, reset
         finally:
-            with suppress(OSError):  # the test has called ``reset``
+            with suppress(OSError):  # raised if the test has already called ``reset``
                 reset()
 
 
@@ -385,9 +385,7 @@ def test_a_removed_socket_file_is_created_again(tmp_path: Path) -> None:
     assert not file.exists()
 
 
-def test_a_socket_file_that_cannot_be_created_again_is_logged_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failed_recreation_of_a_socket_file_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "run/sbf.sock"
 
     async def lose_folder() -> None:
@@ -509,9 +507,9 @@ def test_a_stopping_service_keeps_the_socket_of_its_successor(tmp_path: Path) ->
     file = tmp_path / "sbf.sock"
     with running_service(write_settings(tmp_path, socket=str(file))) as process, socket.socket(socket.AF_UNIX) as busy:
         with connect_to_socket(file) as client:
-            client.get("/healthz")  # the service now handles signals
+            client.get("/healthz")  # an answer shows that the service handles signals
         busy.connect(str(file))
-        busy.sendall(b"POST /console/login HTTP/1.1\r\nhost: sbf\r\ncontent-length: 9\r\n\r\n")  # sends no body
+        busy.sendall(b"POST /console/login HTTP/1.1\r\nhost: sbf\r\ncontent-length: 9\r\n\r\n")  # the body is missing
         process.terminate()
         with open_when_free(file) as successor:
             assert process.poll() is None

@@ -337,7 +337,7 @@ def test_a_missing_library_names_the_package_to_install(monkeypatch: pytest.Monk
         installation.check_libraries()
 
 
-def test_elements_that_cannot_be_recorded_are_a_known_error(tmp_path: Path) -> None:
+def test_a_folder_in_place_of_the_elements_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "elements.json").mkdir()
     with pytest.raises(BadInput, match=r"elements\.json: expected a file, got a folder"):
         SimulationFolder(tmp_path).write_elements({})

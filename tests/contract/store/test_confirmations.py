@@ -28,7 +28,7 @@ def test_a_report_may_exceed_the_number_of_statement_parameters(world: World) ->
         assert read_blocked_clusters(unit, "brno-h1") == (demo,)
 
 
-def test_the_network_of_a_member_that_was_not_removed_is_blocked(world: World) -> None:
+def test_the_network_of_an_unremoved_member_is_blocked(world: World) -> None:
     """An agent that has only this member of the network reports the failed removal under the network's ID."""
     world.put("net", spec("brno-h2"))
     world.put("member", spec(hosts=["brno-h1"], joins="net"))

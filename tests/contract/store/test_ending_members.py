@@ -118,7 +118,7 @@ def test_declaring_a_members_host_clean_releases_the_ids(ring: World) -> None:
     assert str(ring.site("praha").free) == "100-139"
 
 
-def test_a_dead_host_of_an_ended_member_can_be_declared_clean(ring: World) -> None:
+def test_an_ended_members_dead_host_can_be_declared_clean(ring: World) -> None:
     """The declaration allows the removal of the host from the topology before the end of the network."""
     join_network(ring, "m1", "praha-h1")
     ring.dead_hosts.add("praha-h1")
@@ -214,7 +214,7 @@ def test_jobs_see_the_addresses_of_guests_in_quarantine(quarantined: World) -> N
     assert root["other_addresses"] == ["10.0.0.7", "fd00::7"]
 
 
-def test_a_list_of_a_network_skips_an_unreadable_spec_in_quarantine(quarantined: World) -> None:
+def test_a_networks_list_skips_an_unreadable_spec_in_quarantine(quarantined: World) -> None:
     with quarantined.store.change() as unit:
         require_cluster(unit, "m1").resolved = "{"
     assert "other_addresses" not in ask(quarantined, "GET", "/v1/clusters?network=ring").json()[0]

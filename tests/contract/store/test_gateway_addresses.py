@@ -61,7 +61,7 @@ def test_the_wanted_document_has_only_the_gateways_own_addresses(world: World) -
     assert segment(world, "brno-gw2").gateway_addresses == ()
 
 
-def test_an_agent_that_ignores_gateway_addresses_is_warned(world: World) -> None:
+def test_gateway_addresses_require_an_agent_that_knows_them(world: World) -> None:
     put(world)
     assert GATEWAY_ADDRESSES not in segment(world).requires
     address(world)

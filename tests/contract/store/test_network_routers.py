@@ -121,7 +121,7 @@ def test_only_one_gateway_is_the_router(world: World) -> None:
     assert (other.router, len(other.gateway_addresses)) == (None, 2)
 
 
-def test_an_agent_that_ignores_routers_is_warned(world: World) -> None:
+def test_the_routers_segment_requires_an_agent_that_knows_routers(world: World) -> None:
     put(world, outside=["web"])
     assert GATEWAY_ROUTER in segment(world).requires
     assert GATEWAY_ROUTER not in segment(world, "brno-gw2").requires

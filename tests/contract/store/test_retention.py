@@ -235,7 +235,7 @@ def test_the_dry_run_counts_what_a_run_archives(world: World, archive: Path) -> 
 
 
 @pytest.mark.parametrize("parent", ["clusters", "images", "vpn_profiles"])
-def test_rows_that_refer_to_deleted_rows_are_found_by_an_index(parent: str) -> None:
+def test_an_index_finds_rows_that_refer_to_deleted_rows(parent: str) -> None:
     """For each deleted row, the database searches for rows that refer to the row. This search uses no partial index."""
     keys = [
         (table, key.parent)

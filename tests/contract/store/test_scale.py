@@ -142,7 +142,7 @@ def test_a_larger_installation_costs_no_more(costs: Mapping[str, tuple[Costs, Co
     assert large.instructions <= 1.1 * small.instructions
 
 
-def test_networks_of_a_filled_installation_share_no_vlan_on_a_transport(tmp_path: Path) -> None:
+def test_networks_of_filled_installations_share_no_vlan_on_a_transport(tmp_path: Path) -> None:
     database = f"sqlite:///{tmp_path}/sbf.db"
     create_sqlite(database)
     measured = MeasuredService(database, InstallationSize(21, 3, 330, 40))

@@ -55,9 +55,7 @@ def put_at(world: World, key: str, *sites: str, host: int = 1, **changes: Any) -
 
 
 @pytest.mark.parametrize("transport", VLAN_SEPARATED, ids=lambda transport: str(transport["kind"]))
-def test_clusters_without_a_common_site_differ_on_a_vlan_separated_transport(
-    world: World, transport: dict[str, object]
-) -> None:
+def test_clusters_at_disjoint_sites_share_no_vlan_on_a_transport(world: World, transport: dict[str, object]) -> None:
     world.furnish(topology=four_sites(transport))
     assert put_at(world, "x", "a", "d") == {100}
     assert put_at(world, "y", "b", "c") == {101}
@@ -142,7 +140,7 @@ def test_a_released_vlan_id_is_free_on_the_transport(four: World) -> None:
     assert put_at(four, "y", "b", "c", vlan=100) == {100}
 
 
-def test_a_vlan_id_in_quarantine_is_not_free_on_the_transport(four: World) -> None:
+def test_a_quarantined_vlan_id_is_not_free_on_the_transport(four: World) -> None:
     put_at(four, "x", "a", "d")
     four.settle()
     four.switches["d-sw1"].cut_off = True
@@ -155,7 +153,7 @@ def test_a_vlan_id_in_quarantine_is_not_free_on_the_transport(four: World) -> No
         put_at(four, "z", "b", "c", vlan=100)
 
 
-def test_the_vlan_ids_of_a_transport_are_those_of_its_networks(four: World) -> None:
+def test_a_transport_has_the_vlan_ids_of_its_networks(four: World) -> None:
     put_at(four, "one", "a")
     put_at(four, "two", "a")
     assert put_at(four, "x", "a", "d") == {102}
@@ -235,7 +233,7 @@ def test_a_network_of_a_collision_does_not_grow(four: World) -> None:
         four.put("m", spec(hosts=["c-h1"], joins="y"))
 
 
-def test_an_allocation_reads_no_row_for_each_network_of_the_transport(world: World) -> None:
+def test_an_allocation_reads_no_row_per_network_of_the_transport(world: World) -> None:
     """The networks are at other sites, so their VLAN IDs are unclaimed at the sites of the new cluster.
 
     There are more such networks than rows in the query's first window, but the first query still finds the VLAN ID.
@@ -252,7 +250,7 @@ def test_an_allocation_reads_no_row_for_each_network_of_the_transport(world: Wor
     assert len(statements) == 1
 
 
-def test_a_port_that_may_carry_an_ended_cluster_keeps_its_transport(four: World) -> None:
+def test_a_port_that_may_carry_ended_clusters_keeps_its_transport(four: World) -> None:
     """On a transport with a new name, SBF could allocate the VLAN ID that the port may still carry."""
     put_at(four, "x", "a", "d")
     four.settle()

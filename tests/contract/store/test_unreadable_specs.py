@@ -77,7 +77,7 @@ def test_the_view_of_an_unreadable_cluster_shows_its_state(world: World) -> None
 
 
 @pytest.mark.usefixtures("cluster_id")
-def test_the_list_of_a_network_with_an_unreadable_spec_marks_it(world: World) -> None:
+def test_a_networks_list_marks_a_cluster_with_an_unreadable_spec(world: World) -> None:
     world.put("other", spec("brno-h2"))
     (view,) = ask(world, "GET", "/v1/clusters?network=later").json()
     assert "cannot read the stored spec" in view["reason"]
@@ -148,7 +148,7 @@ def test_quotas_count_a_cluster_with_an_unreadable_spec(world: World, caplog: py
 
 
 @pytest.mark.usefixtures("cluster_id")
-def test_a_quota_without_guests_permits_clusters_despite_an_unreadable_spec(world: World) -> None:
+def test_quotas_without_guest_limit_permit_clusters_despite_an_unreadable_spec(world: World) -> None:
     ask(world, "PUT", "/v1/quotas/alice", {"clusters": 3})
     assert ask(world, "PUT", "/v1/clusters/other", body("brno-h2")).status_code == 201
     status, slug, _ = problem(ask(world, "PUT", "/v1/clusters/more", body("brno-h2")))

@@ -57,7 +57,7 @@ def test_an_agent_works_with_an_sbf_without_capacity_reports() -> None:
     reporter.report()
     host.knows_call = True
     reporter.report()
-    assert host.reports == [], "a refused report is repeated only after a minute"
+    assert host.reports == [], "expected the next report only after a minute"
     host.now += RETRY_S
     reporter.report()
     assert host.reports == [SMALL]

@@ -30,7 +30,7 @@ def boot(tmp_path: Path) -> Boot:
 
 def test_a_boot_after_the_reported_boot_is_an_unreported_reboot(boot: Boot) -> None:
     first = boot("1")
-    assert not first.is_unreported, "without a record, as after an upgrade, a boot is no unreported reboot"
+    assert not first.is_unreported, "expected no report without a record, as after an upgrade"
     first.record_report()
     assert [boot(boot_id).is_unreported for boot_id in ("1", "2")] == [False, True]
 
@@ -71,8 +71,8 @@ def test_a_full_disk_after_a_reboot_delays_no_network(
         service.want(make_segment("a", 100), make_segment("b", 101))
         reconciler.reconcile_once()
     reports = [report for report, _ in service.reports]
-    assert reports == ["drifted", "confirmed", "confirmed"], "the new cluster b does not count as drift"
+    assert reports == ["drifted", "confirmed", "confirmed"], "expected no drift because of the new cluster b"
     assert "boot_not_recorded" in caplog.text
-    assert boot("2").is_unreported, "a restarted agent reports the reboot again"
+    assert boot("2").is_unreported, "expected a restarted agent to report the reboot again"
     reconciler.reconcile_once()
     assert not boot("2").is_unreported

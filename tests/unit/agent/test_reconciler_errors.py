@@ -71,7 +71,9 @@ def test_a_wake_call_ends_the_pause_after_an_error(
     service.polls.clear()
     reconciler.wake()
     reconciler.reconcile_once()
-    assert service.polls == [(1, 1.0)], "without the call, the pause would be four seconds"
+    assert service.polls == [(1, 1.0)], (
+        "expected a pause of one second; without the call, the pause would be four seconds"
+    )
 
 
 def test_a_wake_call_ends_only_one_pause(

@@ -111,7 +111,7 @@ def test_after_a_stop_request_no_further_guest_starts(make_segment: Make) -> Non
     host = StartingHost(start)
     with pytest.raises(StopRequested):
         apply(host, make_segment("a", 100, ("g1", "g2", "g3", "g4")), 2, stop)
-    assert sorted(host.ended) == ["g1", "g2"], "the starts in progress end before the agent does"
+    assert sorted(host.ended) == ["g1", "g2"], "expected the agent to wait for the starts in progress"
 
 
 def test_a_refused_start_is_recorded_although_another_is_pending(make_segment: Make) -> None:

@@ -166,7 +166,7 @@ def test_sharing_prints_the_current_shares(run: RunCommand) -> None:
     assert run("cluster", "unshare", "demo", "bob").stdout == "the network of cluster demo is shared with: carol\n"
 
 
-def test_a_longer_lease_is_reported_as_not_shortened(run: RunCommand) -> None:
+def test_an_extension_reports_that_a_longer_lease_is_not_shortened(run: RunCommand) -> None:
     run(*CREATE)
     assert "which is later than requested. A lease is never shortened." in run("cluster", "extend", "demo", "1m").stdout
 

@@ -201,7 +201,7 @@ def test_a_clone_of_a_disk_warns_of_what_it_contains(
     )
 
 
-def test_a_terminal_shows_the_start_of_an_incomplete_character(
+def test_an_incomplete_character_becomes_a_replacement_character(
     monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)

@@ -63,7 +63,7 @@ def test_a_pipe_is_no_image_to_upload(run: RunCommand, tmp_path: Path) -> None:
     assert "pipe: expected a file, got a pipe or a device: write the image to" in result.stderr
 
 
-def test_a_pipe_describes_a_host_file(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_files_data_may_come_from_a_pipe(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SbfClient, "add_image", lambda *_, **_options: CatalogueImage.model_validate(IMAGE))
     reader, writer = os.pipe()
     os.write(writer, b"a disk")

@@ -55,7 +55,7 @@ def test_pages_of_batch_systems_name_the_certificate_of_sbf(name: str) -> None:
     assert [block for block in calls if "/etc/virtcloud/authority.crt" not in block] == []
 
 
-def test_the_page_of_postgresql_connects_like_the_role_of_ansible() -> None:
+def test_the_postgresql_page_uses_the_ansible_roles_connection_options() -> None:
     page = (ROOT / "docs" / "how-to" / "run-on-postgresql.md").read_text()
     (settings,) = [tomllib.loads(block) for block in re.findall(r"```toml\n(.*?)```", page, re.DOTALL)]
     defaults = yaml.safe_load((ROOT / "ansible" / "roles" / "sbf" / "defaults" / "main.yml").read_text())

@@ -25,7 +25,7 @@ def test_a_message_of_a_library_cannot_forge_lines() -> None:
     assert all(line.startswith("  ") for line in lines[1:])
 
 
-def test_of_many_known_names_the_nearest_are_listed() -> None:
+def test_the_nearest_of_many_known_names_are_listed() -> None:
     names = [f"h{number:03}" for number in range(300)]
     assert list_known("h150x", reversed(names)) == f"{', '.join(names[141:161])} and 280 more"
     assert list_known("a", names).startswith("h000, h001")

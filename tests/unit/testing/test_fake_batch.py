@@ -93,7 +93,7 @@ def test_a_script_started_within_the_kill_delay_is_killed(tmp_path: Path) -> Non
         wait_until(lambda: fake._runs[job].script is not None)
         (timer,) = find_kill_timers(fake, job)
         timer.cancel()
-        timer.function(*timer.args)  # as at the end of the delay
+        timer.function(*timer.args)  # what the timer calls at the end of the delay
         wait_until(lambda: is_finished(fake, job))
         assert (fake.status(job).exit_status, fake.output(job).stdout) == (265, "ran\n")
         assert [call.event for call in fake.seen][-3:] == ["execjob_launch", "execjob_epilogue", "execjob_end"]

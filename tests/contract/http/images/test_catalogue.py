@@ -46,7 +46,7 @@ def test_a_shared_image_may_be_used(world: World, alice: str, bob: str, change: 
     assert ask(world, "GET", "/v1/images", token=bob).json() == []
 
 
-def test_the_owner_of_an_image_sees_no_keys_of_other_users(world: World, alice: str) -> None:
+def test_an_images_owner_sees_no_keys_of_other_users(world: World, alice: str) -> None:
     add_url(world, alice)
     ask(world, "POST", "/v1/images/disk/shares", {"add": ["bob"]}, token=alice)
     world.put("secret-of-bob", with_image("brno-h1", owner="bob"))

@@ -159,7 +159,7 @@ def test_the_quota_counts_running_uploads_of_the_same_user(world: World, folder:
         refused = problem(upload(world, alice, file))
     assert refused[:2] == (409, "quota-exceeded")
     assert "alice stores 0 MiB of images and is uploading 1 MiB, and the new image has 1 MiB" in refused[2]
-    running.touch()  # without a lock
+    running.touch()  # a file without a lock, as a killed process leaves it
     with world.service.image_folder.open_upload(large, "bob"):
         assert upload(world, alice, file).status_code == 201
 

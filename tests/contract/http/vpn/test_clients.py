@@ -140,7 +140,10 @@ def test_bad_input_creates_no_profile(served: Served, arguments: tuple[str, ...]
 
 
 def test_a_profile_does_not_replace_a_pipe_or_device(served: Served, tmp_path: Path) -> None:
-    """If root ran the command, renaming the new file would replace /dev/null or the device behind /dev/stdout."""
+    """The command writes a new file, and then renames the file to the requested path.
+
+    With root's rights, this renaming would replace /dev/null, or the device behind /dev/stdout.
+    """
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("pipe")
     for name in ("pipe", "link"):

@@ -67,7 +67,7 @@ def test_a_cluster_with_vpn_is_refused_without_a_gateway(world: World) -> None:
         world.put("demo", spec("plzen-h1", vpn=True))
 
 
-def test_a_member_has_gateways_after_the_removal_of_a_former_site(world: World) -> None:
+def test_a_member_has_gateways_after_a_former_sites_removal(world: World) -> None:
     """A network keeps its VLAN ID at a site until the network ends, even without members at this site."""
     put(world)
     put(world, "guests", "praha-h1", joins="demo", guests=[], hosts=["praha-h1"])

@@ -154,7 +154,7 @@ def test_a_missing_outside_interface_is_a_fault_until_it_exists(gateway: Run) ->
         remaining = world.reconcile()
         faults = find_faults(world)
         world.ip("link set moved name outside0", "link set outside0 up")
-        world.run("", "sysctl", "-w", "net.ipv4.conf.outside0.forwarding=0")  # as for a new interface
+        world.run("", "sysctl", "-w", "net.ipv4.conf.outside0.forwarding=0")  # the value of a new interface
         return remaining, faults, world.reconcile(), find_faults(world), world.fetch(SERVER, limit_s=5)
 
     missing = "the interface outside0, named by `outside` of this gateway in the topology, is missing"

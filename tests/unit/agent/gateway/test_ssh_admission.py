@@ -37,7 +37,7 @@ def test_a_grant_that_has_ended_gives_no_access() -> None:
         find_target(ALICE, "g1", [make_segment("alice", ends=NOW)], NOW)
 
 
-def test_the_users_own_guest_precedes_one_of_another_member() -> None:
+def test_the_users_own_guest_precedes_another_members_guest() -> None:
     segment = make_segment("alice", ends=LATER)
     assert segment.ssh is not None
     other = segment.ssh.guests[0].model_copy(update={"cluster": "c2"})

@@ -158,7 +158,7 @@ def test_qemus_user_never_owns_a_shared_image(xml: MakeXml) -> None:
     image = QEMU.model_copy(update={"disk": Path("/images/k/disk.img")})
     path = "devices/disk/backingStore/source/seclabel"
     assert attributes_of(xml(image, replace(ENVIRONMENT, shared=True)), path) == {"model": "dac", "relabel": "no"}
-    assert xml(image).find(path) is None, "without relabelling, QEMU could not read a private image"
+    assert xml(image).find(path) is None, "expected relabelling, because QEMU could not read a private image without it"
 
 
 def test_the_disk_of_an_image_names_no_other_file(xml: MakeXml) -> None:

@@ -99,7 +99,7 @@ def test_members_with_equal_guests_have_different_instances() -> None:
     assert yaml.safe_load(render(cluster="c2")["meta-data"])["instance-id"] == "c2-n1"
 
 
-def test_the_users_lists_are_appended_and_values_replaced() -> None:
+def test_user_lists_are_appended_and_other_values_replace_generated_values() -> None:
     document = read_user_data(
         "#cloud-config\nssh_pwauth: true\nusers: [default]\npackages: [htop]\n"
         "write_files:\n- {path: /x, permissions: 0644, content: ž}\n"

@@ -76,7 +76,9 @@ def test_a_vlan_is_removed_while_the_hypervisor_is_unreachable(
     service.want()
     reconciler.reconcile_once()
     assert kernel.names == {"eth0"}
-    assert service.reports == [("confirmed", 1), ("error", 2)], "a guest may still run: the removal is not confirmed"
+    assert service.reports == [("confirmed", 1), ("error", 2)], (
+        "expected no confirmation, because a guest may still run"
+    )
     assert service.messages == [str(NO_ANSWER)]
 
 

@@ -158,7 +158,9 @@ def test_only_the_jobs_user_may_read_its_files(tmp_path: Path) -> None:
     nobody = pwd.getpwnam("nobody").pw_uid
     files = dict.fromkeys(("hosts", "hostfile", "ssh_config", "known_hosts", "connect"), (nobody, "0o600"))
     assert owners_and_modes == {"12.pbs": (nobody, "0o500"), **files}
-    assert oct(tmp_path.stat().st_mode & 0o7777) == "0o711", "users must not list the keys of other jobs"
+    assert oct(tmp_path.stat().st_mode & 0o7777) == "0o711", (
+        "expected a mode with which users cannot list the keys of other jobs"
+    )
 
 
 def test_opening_and_closing_are_idempotent(tmp_path: Path) -> None:
@@ -247,7 +249,7 @@ def test_symbolic_links_of_a_user_are_not_followed(tmp_path: Path) -> None:
     (folder / "hosts").symlink_to(protected / "shadow")
     (folder / "all").symlink_to(protected)
     provider.open(job_access())
-    assert (folder / "hosts").readlink() == protected / "shadow", "the agent does not change the user's files"
+    assert (folder / "hosts").readlink() == protected / "shadow", "expected the user's link to be unchanged"
     provider.close("12.pbs")
     assert (protected / "shadow").read_text() == "root"
 

@@ -108,7 +108,7 @@ def test_a_guest_reaches_nothing_through_the_relays_port(in_namespace: Run, root
             ping_exit_code = host.run_in_guest("vc100-1", "ping", "-c", "1", "-W", "5", port).returncode
             return [process.stdout for process in attempts], ping_exit_code
 
-    assert in_namespace(work) == (["", ""], 0), "the relays' port answers pings, but forwards no packets"
+    assert in_namespace(work) == (["", ""], 0), "expected the relays' port to answer pings, but to forward no packets"
 
 
 def _serve_on_all_addresses(host: Host) -> None:

@@ -71,8 +71,8 @@ def test_guests_are_probed_when_the_cluster_is_active() -> None:
     with host.start_barrier() as barrier:
         for _ in range(4):
             barrier.check(JOB, 30)
-    assert host.sbf.waits == [0, 1, 1, 0], "the calls wait until the cluster is active, but do not wait for guests"
-    assert host.opened_bridges == ["br100"], "one prober is used for all probes"
+    assert host.sbf.waits == [0, 1, 1, 0], "expected the calls to wait for the cluster, but not for guests"
+    assert host.opened_bridges == ["br100"], "expected one prober for all probes"
 
 
 def test_answers_of_a_former_cluster_do_not_count() -> None:

@@ -261,7 +261,7 @@ def test_a_failed_start_of_a_thread_refuses_one_caller(path: Path, monkeypatch: 
         last_answer = send(path, LIST)
     message = "the agent cannot start a thread (can't start new thread); retry later"
     assert [refusal["detail"] for refusal in refusals] == [message] * (MAX_CONNECTIONS[True] + 1), (
-        "a refused caller occupies no slot"
+        "expected refused callers to occupy no slot"
     )
     assert last_answer == {"ok": True, "was": "list"}
 

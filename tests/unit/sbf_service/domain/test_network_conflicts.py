@@ -141,7 +141,7 @@ def test_conflicts_of_other_clusters_do_not_concern_a_new_cluster() -> None:
         (False, "carries only one network: that cluster has ended: try again later, or choose a host on a trunk"),
     ],
 )
-def test_the_remedy_for_a_port_of_a_cluster_in_quarantine(is_seen: bool, remedy: str) -> None:
+def test_the_error_names_the_remedy_for_a_quarantined_clusters_port(is_seen: bool, remedy: str) -> None:
     ended = replace(user("first", "brno-h2"), quarantined=True)
     with pytest.raises(Conflict, match=remedy):
         check_ports_free(with_access("brno-h2"), user("second", "brno-h2"), [ended], lambda _owner: is_seen)
