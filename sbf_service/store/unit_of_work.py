@@ -96,6 +96,11 @@ class Unit:
         now: datetime = self.session.info[NOW]
         return now
 
+    def remember(self, name: str, value: object) -> None:
+        """Store a value that a statement of this unit has read, unless the value is None (see :data:`NOW`)."""
+        if value is not None:
+            self.session.info[name] = value
+
     @property
     def connection(self) -> Connection:
         """The connection, for statements that bypass the session's objects."""
@@ -167,7 +172,7 @@ class Store:
 
         Raise Conflict if a concurrent unit changed the same rows first.
         """
-        with self._write(who, lambda unit: lock_everything(unit.connection)) as unit:
+        with self._write(who, _lock_everything) as unit:
             yield unit
 
     def change_scope(self, find_scope: FindScope[Unit], work: Callable[[Unit], T], *, who: str = "sbf") -> T:
@@ -195,9 +200,9 @@ class Store:
 
         def lock(unit: Unit) -> None:
             nonlocal missing
-            share_everything(unit.connection)
+            unit.remember(TOPOLOGY, share_everything(unit.connection))
             scopes.extend(_find_in(unit, find_scope) for find_scope in find_scopes)
-            missing = lock_scope(unit.connection, join_scopes(scopes), wait=wait)
+            missing = _lock_scope(unit, join_scopes(scopes), wait=wait)
 
         with self._write("sbf", lock) as unit:
             yield [scope.keys & missing or replace(unit, scope=scope) for scope in scopes]
@@ -223,9 +228,10 @@ class Store:
         """Open a unit for any change, and roll it back at the end."""
         session = Session(self._writer)
         with translate_errors(), session, self._lock_sqlite():
-            lock_everything(session.connection())
+            unit = Unit(session, self.clock, self._cache.copy())
+            _lock_everything(unit)
             try:
-                yield Unit(session, self.clock, self._cache.copy())
+                yield unit
             finally:
                 session.rollback()
 
@@ -278,11 +284,23 @@ def _find_in(unit: Unit, find_scope: FindScope[Unit]) -> LockScope:
     return scope
 
 
+def _lock_everything(unit: Unit) -> None:
+    unit.remember(TOPOLOGY, lock_everything(unit.connection))
+
+
+def _lock_scope(unit: Unit, scope: LockScope, *, wait: bool = True) -> frozenset[int]:
+    """Lock a scope, and return the keys that another unit holds. The statement also reads the database's clock."""
+    result = lock_scope(unit.connection, scope, wait=wait)
+    if unit.clock is read_database_clock:
+        unit.remember(NOW, result.now)
+    return result.missing
+
+
 def _lock_found_scope(unit: Unit, find_scope: FindScope[Unit]) -> None:
     """Lock the scope of a change. Raise OutsideScopeError if the scope grew before the locks were acquired."""
-    share_everything(unit.connection)
+    unit.remember(TOPOLOGY, share_everything(unit.connection))
     unit.scope = _find_in(unit, find_scope)
-    lock_scope(unit.connection, unit.scope)
+    _lock_scope(unit, unit.scope)
     unit.session.expire_all()
     if not unit.scope.contains(find_scope(unit)):
         raise OutsideScopeError("the scope has grown")
