@@ -12,18 +12,18 @@ lease, locks only this row (:meth:`Store.change_row`). A unit with one lock need
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cached_property
 from typing import Final, TypeVar
 from uuid import uuid4
 
-from sqlalchemy import Connection, Engine, insert, select
+from sqlalchemy import Connection, Engine, insert
 from sqlalchemy.orm import Session
 
 from sbf_service.log import get_log
 from sbf_service.request_context import current_request_id
 from sbf_service.store.change_notices import send_notice
-from sbf_service.store.columns import database_now
+from sbf_service.store.columns import read_database_clock
 from sbf_service.store.database_errors import translate_errors
 from sbf_service.store.fair_lock import FairLock
 from sbf_service.store.group_commit import FindScope, GroupCommit
@@ -58,12 +58,11 @@ NOW: Final = "now"
 TOPOLOGY: Final = "topology"
 ELEMENTS: Final = "elements"
 LIMITS: Final = "limits"
-"""The keys under which ``Session.info`` stores four values that a unit reads only once.
+"""The keys under which ``Session.info`` stores values that a unit reads only once.
 
 Copies of a unit have the same session, and therefore share these values.
 """
 
-_READ_CLOCK = select(database_now())
 _INSERT_AUDIT = insert(Base.metadata.tables[AuditRow.__tablename__]).inline()
 
 log = get_log(__name__)
@@ -83,6 +82,8 @@ class Unit:
     cache: TopologyCache
     who: str = "sbf"
     changed: set[str] = field(default_factory=set)
+    audit: list[dict[str, object]] = field(default_factory=list)
+    """The rows that :func:`insert_audit` inserts into the audit log at the end of the transaction."""
     topology_version: int | None = None
     new_topology: Topology | None = None
     """The topology that this unit stored as ``topology_version``. The store caches it after the commit."""
@@ -123,21 +124,6 @@ class Unit:
         """
         if self.scope is not None:
             raise OutsideScopeError
-
-
-def read_database_clock(session: Session) -> datetime:
-    """Return the time of the database's clock.
-
-    SQLite's clock is this computer's clock. On SQLite, read this clock without a statement, and truncate the time to
-    milliseconds, as SQLite does (``database_now``).
-    """
-    connection = (
-        session.connection()
-    )  # begins the transaction: a writer on SQLite gets its lock before it reads the time
-    if connection.dialect.name != "sqlite":
-        return connection.execute(_READ_CLOCK).scalar_one()
-    now = datetime.now(UTC)
-    return now.replace(microsecond=now.microsecond // 1000 * 1000)
 
 
 def make_random_id() -> str:
@@ -253,6 +239,7 @@ class Store:
             unit = Unit(session, self.clock, self._cache, who)
             lock(unit)
             yield unit
+            insert_audit(unit)
             if unit.changed:
                 send_notice(session.connection(), self.name, unit.changed)
         if unit.new_topology is not None and unit.topology_version is not None:
@@ -316,12 +303,19 @@ def record_audit(  # noqa: PLR0913 - the columns of an audit row
     difference: Document | None = None,
     request_id: str | None = None,
 ) -> None:
-    """Insert an audit row in the transaction of the change (docs/explanation/invariants.md, 8).
+    """Add an audit row to the transaction of the change (docs/explanation/invariants.md, 8).
 
     A current call's request ID takes precedence over ``request_id``.
     """
     text = None if difference is None else difference.model_dump_json(exclude_defaults=True)
     values = {"who": unit.who, "what": what, "why": why, "element": element, "cluster_id": cluster_id}
     values["request_id"] = current_request_id() or request_id
-    unit.connection.execute(_INSERT_AUDIT, {"at": unit.now, "difference": text, **values})
+    unit.audit.append({"at": unit.now, "difference": text, **values})
     unit.changed.add(AUDIT_TOPIC)
+
+
+def insert_audit(unit: Unit) -> None:
+    """Insert all audit rows of the unit's transaction with one statement."""
+    if unit.audit:
+        unit.connection.execute(_INSERT_AUDIT, unit.audit)
+        unit.audit.clear()
