@@ -26,13 +26,14 @@ from sbf_service.reconcile.worker import Worker
 from sbf_service.retention_schedule import RetentionSchedule
 from sbf_service.settings import ServiceSettings
 from sbf_service.store.agent_heartbeats import AgentHeartbeats
+from sbf_service.store.columns import read_database_clock
 from sbf_service.store.current_topology import read_topology
 from sbf_service.store.database import make_engine
 from sbf_service.store.database_migration import migrate
 from sbf_service.store.settled_agents import SettledAgents
 from sbf_service.store.token_cache import TokenCache
 from sbf_service.store.transport_vlans import log_collisions
-from sbf_service.store.unit_of_work import Clock, Store, read_database_clock
+from sbf_service.store.unit_of_work import Clock, Store
 from virtcloud.model.element import Device
 from virtcloud.model.errors import VirtcloudError
 from virtcloud.model.vlans import VlanSet

@@ -21,7 +21,7 @@ from sqlalchemy import (
     select,
 )
 from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.orm import QueryableAttribute
+from sqlalchemy.orm import QueryableAttribute, Session
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
@@ -105,6 +105,22 @@ def _now(_element: database_now, _compiler: SQLCompiler, **_options: Any) -> str
 @compiles(database_now, "sqlite")
 def _now_sqlite(_element: database_now, _compiler: SQLCompiler, **_options: Any) -> str:  # noqa: ANN401
     return "(strftime('%Y-%m-%d %H:%M:%f', 'now') || '000')"
+
+
+_READ_CLOCK = select(database_now())
+
+
+def read_database_clock(session: Session) -> datetime:
+    """Return the time of the database's clock.
+
+    SQLite's clock is this computer's clock. On SQLite, read this clock without a statement, and truncate the time to
+    milliseconds, as SQLite does (``database_now``).
+    """
+    connection = session.connection()  # a writer on SQLite gets its lock before it reads the time
+    if connection.dialect.name != "sqlite":
+        return connection.execute(_READ_CLOCK).scalar_one()
+    now = datetime.now(UTC)
+    return now.replace(microsecond=now.microsecond // 1000 * 1000)
 
 
 class json_texts(FunctionElement[str]):  # noqa: N801 - named like an SQL function

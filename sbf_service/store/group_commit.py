@@ -30,6 +30,12 @@ change must lock everything.
 """
 
 
+def _make_locked() -> Lock:
+    lock = Lock()
+    lock.acquire()
+    return lock
+
+
 class GroupTransactions(Protocol[U_co]):
     """Opens the transactions of groups."""
 
@@ -46,44 +52,80 @@ class GroupTransactions(Protocol[U_co]):
         """
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _QueuedChange(Generic[U]):
     """A change whose thread waits for the commit.
 
-    ``queued`` is true while the change is in a queue or in a group. ``missing`` contains the keys of locks for which
-    the change must wait.
+    ``is_finished`` is true when the change is committed, has failed, or must wait for the locks whose keys ``missing``
+    contains. ``woken`` is a locked lock. Its release ends the wait of the change's thread.
     """
 
     work: Callable[[U], None]
     find_scope: FindScope[U] | None
-    queued: bool = True
+    is_finished: bool = False
     missing: frozenset[int] = frozenset()
     error: Exception | None = None
+    woken: Lock = field(default_factory=_make_locked)
 
 
 @dataclass
 class _CommitQueue(Generic[U]):
     """A queue of changes.
 
-    One thread at a time commits a group of changes. If ``waits`` is true, this thread waits for locks of other
-    transactions.
+    One thread at a time, the leader, commits a group of changes. The leader's own change is the first of the group.
+    After the commit, the leader wakes all threads of the group, and the thread of the next queued change, which becomes
+    the next leader. If ``waits`` is true, leaders wait for locks of other transactions.
     """
 
     waits: bool
     changes: deque[_QueuedChange[U]] = field(default_factory=deque)
-    _committing: Lock = field(default_factory=Lock)
-
-    def commit(self, transactions: GroupTransactions[U], queued: _QueuedChange[U]) -> None:
-        """Queue a change, and wait until it is committed, has failed, or must wait for a lock (``missing``)."""
-        queued.queued, queued.missing = True, frozenset()
-        self.changes.append(queued)
-        with self._committing:
-            while queued.queued:
-                self._commit_group(transactions, self._take_group())
+    _leader: _QueuedChange[U] | None = None
+    """The change whose thread leads. None if no thread leads."""
+    _guard: Lock = field(default_factory=Lock)
+    """Protects the other fields. No thread holds the guard while it waits or commits."""
 
     @property
     def is_idle(self) -> bool:
-        return not self.changes and not self._committing.locked()
+        return self._leader is None
+
+    def commit(self, transactions: GroupTransactions[U], queued: _QueuedChange[U]) -> None:
+        """Queue a change, and wait until it is committed, has failed, or must wait for a lock (``missing``)."""
+        queued.is_finished, queued.missing, queued.woken = False, frozenset(), _make_locked()
+        try:
+            with self._guard:
+                self.changes.append(queued)
+                self._leader = self._leader or queued
+                leads = self._leader is queued
+            if not leads:
+                queued.woken.acquire()  # released by a leader
+            if not queued.is_finished:
+                self._lead(transactions)
+        finally:
+            self._leave(queued)
+
+    def _lead(self, transactions: GroupTransactions[U]) -> None:
+        with self._guard:
+            group = self._take_group()
+        try:
+            self._commit_group(transactions, group)
+        finally:
+            for queued in group:
+                if not queued.is_finished:  # the handler of a signal raised an error, for example KeyboardInterrupt
+                    queued.error, queued.is_finished = DatabaseUnavailable("the commit was interrupted"), True
+                queued.woken.release()
+
+    def _leave(self, queued: _QueuedChange[U]) -> None:
+        """Make the thread of the next queued change the leader if the thread of ``queued`` leads.
+
+        If the handler of a signal raised an error, for example KeyboardInterrupt, ``queued`` may still be in the queue.
+        """
+        with self._guard:
+            if queued in self.changes:
+                self.changes.remove(queued)
+            if self._leader is queued:
+                self._leader = self.changes[0] if self.changes else None
+                if self._leader is not None:
+                    self._leader.woken.release()
 
     def _take_group(self) -> list[_QueuedChange[U]]:
         """Remove the next group of changes from the queue.
@@ -107,7 +149,7 @@ class _CommitQueue(Generic[U]):
         for queued in group:
             if not queued.missing:
                 queued.error = self._commit_alone(transactions, queued) if run_again else error
-            queued.queued = False
+            queued.is_finished = True
 
     def _commit_alone(self, transactions: GroupTransactions[U], queued: _QueuedChange[U]) -> Exception | None:
         error = self._try_commit(transactions, [queued])

@@ -12,15 +12,17 @@ order does not matter.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from functools import reduce
 from operator import or_
 from typing import Final
 from zlib import crc32
 
-from sqlalchemy import Connection, bindparam, select, text
+from sqlalchemy import Connection, bindparam, func, select
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.types import Integer
 
+from sbf_service.store.columns import database_now
 from sbf_service.store.tables import TopologyRow
 
 EVERYTHING: Final = 0x756E6974
@@ -33,19 +35,24 @@ MAX_KEYS = 64
 PostgreSQL's table of locks has space for 64 locks per connection (``max_locks_per_transaction``).
 """
 
-_LOCK_ROW = select(TopologyRow.version).with_for_update()
-_LOCK_EVERYTHING = text(f"SELECT pg_advisory_xact_lock({EVERYTHING}, 0)")
-_SHARE_EVERYTHING = text(
-    f"SELECT pg_advisory_xact_lock_shared({EVERYTHING}, 0), (SELECT version FROM topology FOR KEY SHARE)"  # noqa: S608 - a constant
+_VERSION = select(TopologyRow.version)
+_LOCK_EVERYTHING = select(
+    func.pg_advisory_xact_lock(EVERYTHING, 0), _VERSION.with_for_update().scalar_subquery().label("version")
 )
-"""This statement also locks the topology's row in shared mode: replicas of an earlier version lock this row for each
-change.
+_SHARE_EVERYTHING = select(
+    func.pg_advisory_xact_lock_shared(EVERYTHING, 0),
+    _VERSION.with_for_update(read=True).scalar_subquery().label("version"),
+)
+"""These statements also lock the topology's row, because replicas of an earlier version lock this row for each change.
+
+The row's lock makes PostgreSQL return the version of the newest commit, although the statement's snapshot may be older
+because the statement waited. With ``FOR KEY SHARE``, PostgreSQL would return the version of the snapshot.
 """
 _KEYS = bindparam("keys", type_=ARRAY(Integer))
-_LOCK_KEYS = text(f"SELECT pg_advisory_xact_lock({SCOPE_CLASS}, key) FROM unnest(:keys) AS key").bindparams(_KEYS)  # noqa: S608 - a constant
-_TRY_KEYS = text(
-    f"SELECT key FROM unnest(:keys) AS key WHERE pg_try_advisory_xact_lock({SCOPE_CLASS}, key)"  # noqa: S608 - a constant
-).bindparams(_KEYS)
+_KEY = func.unnest(_KEYS).column_valued("key")
+_NOW = database_now().label("now")
+_LOCK_KEYS = select(func.pg_advisory_xact_lock(SCOPE_CLASS, _KEY), _KEY, _NOW)
+_TRY_KEYS = select(_KEY, _NOW).where(func.pg_try_advisory_xact_lock(SCOPE_CLASS, _KEY))
 
 
 class OutsideScopeError(Exception):
@@ -77,6 +84,14 @@ class LockScope:
         return self.sites >= other.sites and self.names >= other.names
 
 
+@dataclass(frozen=True, slots=True)
+class LockResult:
+    """The keys that another unit holds, and the database's time after the last lock. None if no key was locked."""
+
+    missing: frozenset[int]
+    now: datetime | None
+
+
 NO_SCOPE: Final = LockScope(frozenset())
 
 
@@ -91,26 +106,31 @@ def _hash(name: str) -> int:
     return number - (1 << 32) if number >= 1 << 31 else number
 
 
-def lock_everything(connection: Connection) -> None:
-    """Lock everything until the end of the transaction. SQLite has one writer at a time, and needs no lock."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(_LOCK_EVERYTHING)
-        connection.execute(_LOCK_ROW).all()
+def lock_everything(connection: Connection) -> int | None:
+    """Lock everything until the end of the transaction, and return the topology's version.
+
+    SQLite has one writer at a time. It needs no lock, and the result is None.
+    """
+    if connection.dialect.name != "postgresql":
+        return None
+    version: int = connection.execute(_LOCK_EVERYTHING).one().version
+    return version
 
 
-def share_everything(connection: Connection) -> None:
-    """Prevent other units from locking everything, until the end of the transaction. Only for PostgreSQL."""
-    connection.execute(_SHARE_EVERYTHING)
+def share_everything(connection: Connection) -> int:
+    """Prevent other units from locking everything, until the end of the transaction. Only for PostgreSQL.
+
+    Return the topology's version.
+    """
+    version: int = connection.execute(_SHARE_EVERYTHING).one().version
+    return version
 
 
-def lock_scope(connection: Connection, scope: LockScope, *, wait: bool = True) -> frozenset[int]:
+def lock_scope(connection: Connection, scope: LockScope, *, wait: bool = True) -> LockResult:
     """Lock the keys of a scope in ascending order. PostgreSQL locks the keys in the order of the list in ``unnest``.
 
-    With ``wait``, wait for keys that another unit holds, and return an empty set. Without ``wait``, return the keys
-    that another unit holds.
+    With ``wait``, wait for keys that another unit holds. Without ``wait``, do not lock these keys, and return them.
     """
     keys = sorted(scope.keys)
-    if wait:
-        connection.execute(_LOCK_KEYS, {"keys": keys}).all()
-        return frozenset()
-    return frozenset(keys) - frozenset(connection.execute(_TRY_KEYS, {"keys": keys}).scalars())
+    rows = connection.execute(_LOCK_KEYS if wait else _TRY_KEYS, {"keys": keys}).all()
+    return LockResult(frozenset(keys).difference(row.key for row in rows), rows[-1].now if rows else None)

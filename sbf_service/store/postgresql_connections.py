@@ -49,6 +49,8 @@ def make_postgresql_engine(address: URL) -> Engine:
     url = address.set(drivername="postgresql+psycopg")
     settings: dict[str, Any] = {"isolation_level": "READ COMMITTED", "hide_parameters": True, **POOL_SETTINGS}
     engine = create_engine(url, connect_args=choose_settings(address), **settings)
+    # One INSERT for all rows: psycopg's executemany sends one message per row, and two further messages.
+    engine.dialect.use_insertmanyvalues_wo_returning = True
     event.listen(engine, "do_connect", _connect)
     event.listen(engine, "checkin", _record_use)
     event.listen(engine, "checkout", partial(_check_before_use, engine.dialect))

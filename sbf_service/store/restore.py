@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from sbf_service.store.backup import BATCH, COUNTED_TABLE
 from sbf_service.store.backup_format import BackupFile, make_table
+from sbf_service.store.columns import read_database_clock
 from sbf_service.store.database import explain_error, show_address
 from sbf_service.store.database_migration import begin_migration, newest_migration, upgrade_database
 from sbf_service.store.replica_lock import check_unused, hold_whole_database
@@ -23,7 +24,7 @@ from sbf_service.store.restored_state import REVISION_STEP, RestoreReport, recor
 from sbf_service.store.service_tables import ReplicaRow, ServiceSecretRow
 from sbf_service.store.tables import Base, TopologyRow
 from sbf_service.store.topology_cache import TopologyCache
-from sbf_service.store.unit_of_work import Clock, Unit, read_database_clock
+from sbf_service.store.unit_of_work import Clock, Unit
 from virtcloud.model.errors import BadInput
 
 VERSION_TABLE = "alembic_version"

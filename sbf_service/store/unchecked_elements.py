@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
-from sqlalchemy import ColumnElement, bindparam, or_, select, union
+from sqlalchemy import ColumnElement, Row, bindparam, or_, select, union
 
 from sbf_service.domain.ownership import ALL_VLAN_IDS
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
@@ -38,6 +38,8 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import UNCHECKED_NETWORK, HostWanted
 
 MAX_NAMES = 5
+ALL_CHECKED = "all checked"
+"""The key under which ``Session.info`` stores whether all elements are checked."""
 REMEDY = (
     "wait until these elements have confirmed their wanted state (virtcloud element list), or, if an element will "
     "never return, declare it clean (virtcloud element clean NAME --reason TEXT)"
@@ -51,7 +53,7 @@ _READ_UNCHECKED = (
 
 def check_sites_checked(unit: Unit, topology: Topology, sites: Iterable[Site], transport: Transport | None) -> None:
     """Raise NoVlanFree if a new network at these sites could get a VLAN ID that an unchecked element still carries."""
-    unchecked = unit.connection.execute(_READ_UNCHECKED).all()
+    unchecked = _read_unchecked(unit)
     if not unchecked:
         return
     names = {site.name for site in sites}
@@ -69,7 +71,7 @@ def check_devices_checked(unit: Unit, site: str, vlans: VlanSet) -> None:
 
     If the site's pool lost such a VLAN ID, SBF would not remove the VLAN from the device.
     """
-    rows = unit.connection.execute(_READ_UNCHECKED).all() if vlans else ()
+    rows = _read_unchecked(unit) if vlans else ()
     found = [row for row in rows if row.site == site and row.kind in DEVICE_KINDS]
     if found:
         raise Conflict(
@@ -77,6 +79,18 @@ def check_devices_checked(unit: Unit, site: str, vlans: VlanSet) -> None:
             "elements may still carry these VLAN IDs for clusters that the backup does not contain: "
             f"{_join_names(found)}: {REMEDY}"
         )
+
+
+def _read_unchecked(unit: Unit) -> Sequence[Row[str, str, str]]:
+    """Return the names, sites and kinds of unchecked elements.
+
+    If there are none, the units of a group commit query the database only once.
+    """
+    if unit.session.info.get(ALL_CHECKED):
+        return ()
+    rows = unit.connection.execute(_READ_UNCHECKED).all()
+    unit.session.info[ALL_CHECKED] = not rows
+    return rows
 
 
 def _join_names(rows: Sequence[Any]) -> str:
@@ -95,7 +109,7 @@ def read_held_networks(unit: Unit) -> frozenset[str]:
     A network is held if it has a VLAN ID at the site of an unchecked element. A network is also held if its transport
     is attached to the site of an unchecked device.
     """
-    unchecked = unit.connection.execute(_READ_UNCHECKED).all()
+    unchecked = _read_unchecked(unit)
     if not unchecked:
         return frozenset()
     sites = {row.site for row in unchecked}

@@ -12,18 +12,18 @@ lease, locks only this row (:meth:`Store.change_row`). A unit with one lock need
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cached_property
 from typing import Final, TypeVar
 from uuid import uuid4
 
-from sqlalchemy import Connection, Engine, insert, select
+from sqlalchemy import Connection, Engine, insert
 from sqlalchemy.orm import Session
 
 from sbf_service.log import get_log
 from sbf_service.request_context import current_request_id
 from sbf_service.store.change_notices import send_notice
-from sbf_service.store.columns import database_now
+from sbf_service.store.columns import read_database_clock
 from sbf_service.store.database_errors import translate_errors
 from sbf_service.store.fair_lock import FairLock
 from sbf_service.store.group_commit import FindScope, GroupCommit
@@ -58,12 +58,11 @@ NOW: Final = "now"
 TOPOLOGY: Final = "topology"
 ELEMENTS: Final = "elements"
 LIMITS: Final = "limits"
-"""The keys under which ``Session.info`` stores four values that a unit reads only once.
+"""The keys under which ``Session.info`` stores values that a unit reads only once.
 
 Copies of a unit have the same session, and therefore share these values.
 """
 
-_READ_CLOCK = select(database_now())
 _INSERT_AUDIT = insert(Base.metadata.tables[AuditRow.__tablename__]).inline()
 
 log = get_log(__name__)
@@ -83,6 +82,8 @@ class Unit:
     cache: TopologyCache
     who: str = "sbf"
     changed: set[str] = field(default_factory=set)
+    audit: list[dict[str, object]] = field(default_factory=list)
+    """The rows that :func:`insert_audit` inserts into the audit log at the end of the transaction."""
     topology_version: int | None = None
     new_topology: Topology | None = None
     """The topology that this unit stored as ``topology_version``. The store caches this topology after the commit."""
@@ -95,6 +96,11 @@ class Unit:
             self.session.info[NOW] = self.clock(self.session)
         now: datetime = self.session.info[NOW]
         return now
+
+    def remember(self, name: str, value: object) -> None:
+        """Store a value that a statement of this unit has read, unless the value is None (see :data:`NOW`)."""
+        if value is not None:
+            self.session.info[name] = value
 
     @property
     def connection(self) -> Connection:
@@ -118,21 +124,6 @@ class Unit:
         """
         if self.scope is not None:
             raise OutsideScopeError
-
-
-def read_database_clock(session: Session) -> datetime:
-    """Return the time of the database's clock.
-
-    SQLite's clock is this computer's clock. On SQLite, read this clock without a statement, and truncate the time to
-    milliseconds, as SQLite does (``database_now``).
-    """
-    connection = (
-        session.connection()
-    )  # begins the transaction: a writer on SQLite gets its lock before it reads the time
-    if connection.dialect.name != "sqlite":
-        return connection.execute(_READ_CLOCK).scalar_one()
-    now = datetime.now(UTC)
-    return now.replace(microsecond=now.microsecond // 1000 * 1000)
 
 
 def make_random_id() -> str:
@@ -167,7 +158,7 @@ class Store:
 
         Raise Conflict if a concurrent unit changed the same rows first.
         """
-        with self._write(who, lambda unit: lock_everything(unit.connection)) as unit:
+        with self._write(who, _lock_everything) as unit:
             yield unit
 
     def change_scope(self, find_scope: FindScope[Unit], work: Callable[[Unit], T], *, who: str = "sbf") -> T:
@@ -195,9 +186,9 @@ class Store:
 
         def lock(unit: Unit) -> None:
             nonlocal missing
-            share_everything(unit.connection)
+            unit.remember(TOPOLOGY, share_everything(unit.connection))
             scopes.extend(_find_in(unit, find_scope) for find_scope in find_scopes)
-            missing = lock_scope(unit.connection, join_scopes(scopes), wait=wait)
+            missing = _lock_scope(unit, join_scopes(scopes), wait=wait)
 
         with self._write("sbf", lock) as unit:
             yield [scope.keys & missing or replace(unit, scope=scope) for scope in scopes]
@@ -223,9 +214,10 @@ class Store:
         """Open a unit for any change, and roll the unit back at the end."""
         session = Session(self._writer)
         with translate_errors(), session, self._lock_sqlite():
-            lock_everything(session.connection())
+            unit = Unit(session, self.clock, self._cache.copy())
+            _lock_everything(unit)
             try:
-                yield Unit(session, self.clock, self._cache.copy())
+                yield unit
             finally:
                 session.rollback()
 
@@ -247,6 +239,7 @@ class Store:
             unit = Unit(session, self.clock, self._cache, who)
             lock(unit)
             yield unit
+            insert_audit(unit)
             if unit.changed:
                 send_notice(session.connection(), self.name, unit.changed)
         if unit.new_topology is not None and unit.topology_version is not None:
@@ -278,11 +271,23 @@ def _find_in(unit: Unit, find_scope: FindScope[Unit]) -> LockScope:
     return scope
 
 
+def _lock_everything(unit: Unit) -> None:
+    unit.remember(TOPOLOGY, lock_everything(unit.connection))
+
+
+def _lock_scope(unit: Unit, scope: LockScope, *, wait: bool = True) -> frozenset[int]:
+    """Lock a scope, and return the keys that another unit holds. The statement also reads the database's clock."""
+    result = lock_scope(unit.connection, scope, wait=wait)
+    if unit.clock is read_database_clock:
+        unit.remember(NOW, result.now)
+    return result.missing
+
+
 def _lock_found_scope(unit: Unit, find_scope: FindScope[Unit]) -> None:
     """Lock the scope of a change. Raise OutsideScopeError if the scope grew before the locks were acquired."""
-    share_everything(unit.connection)
+    unit.remember(TOPOLOGY, share_everything(unit.connection))
     unit.scope = _find_in(unit, find_scope)
-    lock_scope(unit.connection, unit.scope)
+    _lock_scope(unit, unit.scope)
     unit.session.expire_all()
     if not unit.scope.contains(find_scope(unit)):
         raise OutsideScopeError("the scope has grown")
@@ -298,12 +303,19 @@ def record_audit(  # noqa: PLR0913 - the columns of an audit row
     difference: Document | None = None,
     request_id: str | None = None,
 ) -> None:
-    """Insert an audit row in the transaction of the change (docs/explanation/invariants.md, 8).
+    """Add an audit row to the transaction of the change (docs/explanation/invariants.md, 8).
 
     A current call's request ID takes precedence over ``request_id``.
     """
     text = None if difference is None else difference.model_dump_json(exclude_defaults=True)
     values = {"who": unit.who, "what": what, "why": why, "element": element, "cluster_id": cluster_id}
     values["request_id"] = current_request_id() or request_id
-    unit.connection.execute(_INSERT_AUDIT, {"at": unit.now, "difference": text, **values})
+    unit.audit.append({"at": unit.now, "difference": text, **values})
     unit.changed.add(AUDIT_TOPIC)
+
+
+def insert_audit(unit: Unit) -> None:
+    """Insert all audit rows of the unit's transaction with one statement."""
+    if unit.audit:
+        unit.connection.execute(_INSERT_AUDIT, unit.audit)
+        unit.audit.clear()

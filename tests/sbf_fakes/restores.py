@@ -10,10 +10,11 @@ from sbf_fakes.world import World
 from sbf_service.store import confirmations, elements, error_reports
 from sbf_service.store.backup import write_backup
 from sbf_service.store.backup_format import BackupFile, open_backup
+from sbf_service.store.columns import read_database_clock
 from sbf_service.store.database import make_engine
 from sbf_service.store.restore import restore_backup
 from sbf_service.store.restored_state import RestoreReport
-from sbf_service.store.unit_of_work import Clock, read_database_clock
+from sbf_service.store.unit_of_work import Clock
 from virtcloud.model.wanted import UNCHECKED_NETWORK, HostWanted, WantedDocument
 
 HOUR = timedelta(hours=1)

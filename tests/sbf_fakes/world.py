@@ -26,13 +26,14 @@ from sbf_service.reconcile.worker import ReconcileOutcome
 from sbf_service.settings import ServiceSettings
 from sbf_service.store import clusters, confirmations, elements
 from sbf_service.store.cluster_creation import PutResult, put_cluster
+from sbf_service.store.columns import read_database_clock
 from sbf_service.store.current_topology import read_topology
 from sbf_service.store.network_scopes import find_cluster_scope, find_confirmation_scope
 from sbf_service.store.pools import make_site_view, put_pool
 from sbf_service.store.service_tables import AuditRow
 from sbf_service.store.tokens import create_token
 from sbf_service.store.topology import put_topology
-from sbf_service.store.unit_of_work import Store, read_database_clock
+from sbf_service.store.unit_of_work import Store
 from virtcloud.model.access import Role, TokenRequest
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec
 from virtcloud.model.edge import DEVICE_KINDS

@@ -20,9 +20,10 @@ from sqlalchemy.orm import Session
 from sbf_service.store import audit_log
 from sbf_service.store.audit_log import AuditFilter, find_settled_id, read_entries
 from sbf_service.store.cluster_creation import PutResult, put_cluster
+from sbf_service.store.columns import read_database_clock
 from sbf_service.store.lock_scopes import LockScope
 from sbf_service.store.quotas import put_quota
-from sbf_service.store.unit_of_work import Store, Unit, read_database_clock, record_audit
+from sbf_service.store.unit_of_work import Store, Unit, insert_audit, record_audit
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec, ClusterState
 from virtcloud.model.errors import Conflict, DatabaseUnavailable, NameTaken, QuotaExceeded
@@ -344,6 +345,7 @@ def test_a_reader_of_the_audit_log_misses_no_row(world: World) -> None:
     (unit,) = brno.__enter__()
     assert isinstance(unit, Unit)
     record_audit(unit, "first")
+    insert_audit(unit)
     world.put("demo", spec("praha-h1"))
     newest = find_settled_id(world.store, pause=lambda _seconds: brno.__exit__(None, None, None))
     with world.store.read() as reader:
@@ -358,6 +360,7 @@ def test_a_slow_change_hides_no_row_from_a_follower(world: World, monkeypatch: p
     (unit,) = brno.__enter__()
     assert isinstance(unit, Unit)
     record_audit(unit, "first")
+    insert_audit(unit)
     world.put("demo", spec("praha-h1"))
     assert find_settled_id(world.store, last) == last
     brno.__exit__(None, None, None)

@@ -111,6 +111,54 @@ def test_an_unavailable_database_is_tried_once_per_group() -> None:
     assert transactions.committed == [["first"]]
 
 
+@dataclass
+class GatedTransactions(Transactions):
+    """The n-th transaction ends when the n-th event of ``gates`` is set."""
+
+    gates: Sequence[Event] = field(default_factory=lambda: [Event(), Event(), Event()])
+
+    @contextmanager
+    def change(self) -> Iterator[list[str]]:
+        with super().change() as rows:
+            yield rows
+            assert self.gates[len(self.committed)].wait(10)
+
+
+def test_a_committed_change_does_not_wait_for_the_next_group() -> None:
+    transactions = GatedTransactions()
+    transactions.go_on.set()
+    together = GroupCommit[list[str]]()
+    with ThreadPoolExecutor(4) as threads:
+        futures = [threads.submit(partial(together.run, transactions, add("first")))]
+        assert transactions.started.wait(10)
+        for waiting, name in enumerate("ab", start=1):
+            futures.append(threads.submit(partial(together.run, transactions, add(name))))
+            wait_until(partial(is_waiting, together, waiting))
+        transactions.gates[0].set()
+        wait_until(partial(is_waiting, together, 0))
+        futures.append(threads.submit(partial(together.run, transactions, add("c"))))
+        wait_until(partial(is_waiting, together, 1))
+        transactions.gates[1].set()
+        assert [future.result(10) for future in futures[:3]] == ["first", "a", "b"]
+        assert not futures[3].done()
+        transactions.gates[2].set()
+        assert futures[3].result(10) == "c"
+    assert transactions.committed == [["first"], ["a", "b"], ["c"]]
+
+
+def interrupt(_rows: list[str]) -> str:
+    raise KeyboardInterrupt
+
+
+def test_an_interrupted_leader_ends_the_waits_of_its_group() -> None:
+    transactions = Transactions()
+    with queue_during_transaction(transactions, interrupt, add("b")) as futures:
+        with pytest.raises(KeyboardInterrupt):
+            futures[0].result(10)
+        with pytest.raises(DatabaseUnavailable):
+            futures[1].result(10)
+
+
 class LockedTransactions(Transactions):
     """Transactions that must wait for the lock 5, which another transaction holds."""
 
