@@ -109,7 +109,7 @@ class ChangeFeed:
     def list_versions(self) -> dict[str, int | None]:
         """Return, for each topic, the lowest version that a waiter of the topic has read.
 
-        For a topic, the returned version is None if the version of any waiter is unknown.
+        A topic's version is None if the version of any waiter of the topic is unknown.
         """
         with self._lock:
             read = [item for waiter in self._all for item in waiter.versions.items()]

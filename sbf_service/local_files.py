@@ -129,7 +129,7 @@ def _give_root_folder_away(folder: Path) -> None:
 
 
 def try_file_lock(file: IO[bytes]) -> bool:
-    """Lock a file until it is closed (flock(2)). Return False if a process has already locked the file."""
+    """Lock a file until it is closed (flock(2)). Return False if any process, even this one, has locked the file."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

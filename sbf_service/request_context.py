@@ -26,7 +26,7 @@ def current_request_id() -> str | None:
 def continue_for(calls: Sequence[CallContext]) -> None:
     """Combine ``calls`` into one current call, until the end of the surrounding :func:`work_for`.
 
-    Until this end, logs and audit rows contain the request IDs of all ``calls``. If ``calls`` is empty, do nothing.
+    Logs and audit rows of the combined call contain all request IDs of ``calls``. If ``calls`` is empty, do nothing.
     """
     if (call := join_calls(calls)) is not None:
         _CURRENT.set(call)

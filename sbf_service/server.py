@@ -248,7 +248,7 @@ def _log_file_faults(settings: ServiceSettings, config_file: Path | None) -> Non
 
 
 def raise_open_files() -> int:
-    """Raise this process's soft limit on open files to the hard limit. Return the new soft limit.
+    """Raise this process's soft limit on open files to the hard limit. Return the resulting soft limit.
 
     Each waiting agent needs a connection. systemd's default limits are 1,024 (soft) and 524,288 (hard).
     """

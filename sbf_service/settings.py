@@ -1,4 +1,4 @@
-"""The service's settings. SBF reads the settings from a TOML file, and validates the settings before SBF starts."""
+"""The service's settings. The service reads the settings from a TOML file, and validates the settings at its start."""
 
 import tomllib
 from datetime import timedelta

@@ -100,8 +100,8 @@ class SbfAnswer(NamedTuple):
 class HookSbfClient:
     """Client for one hook event: one deadline covers all its calls.
 
-    Each call raises SbfUnreachable if the circuit breaker blocks the call. A call that is sent raises the errors of
-    :func:`call_sbf`.
+    Each call raises SbfUnreachable if the circuit breaker blocks the call. A call that the breaker does not block
+    raises the errors of :func:`call_sbf`.
     """
 
     def __init__(self, where: SbfAddress, deadline: Deadline, allowed: float, pause: float) -> None:

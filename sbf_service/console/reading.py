@@ -1,6 +1,6 @@
 """Functions that read the data of the console's pages.
 
-Each of these functions calls the function of an API route, or checks the same rights as the API route.
+These functions call the functions of the API's routes, or check the same rights as these routes.
 """
 
 from collections.abc import Collection

@@ -39,9 +39,9 @@ class Outage:
     def postpone_lease(self, ends: datetime) -> datetime:
         """Return the new end of a lease whose end ``ends`` is later than ``last_sweep``.
 
-        After a repeated outage, the lease lasts only for the time that remained of ``LEASE_GRACE`` at the beginning of
-        the outage. Therefore, however often SBF is interrupted, SBF ends the cluster at the latest when SBF has run for
-        ``LEASE_GRACE`` in total since the end of the first of these outages.
+        After a repeated outage, the lease keeps the time that remained of the lease at the beginning of the outage, at
+        most ``LEASE_GRACE``. Therefore, however often SBF is interrupted, a lease that was postponed to ``LEASE_GRACE``
+        ends at the latest when SBF has run for ``LEASE_GRACE`` in total since the end of the first of these outages.
         """
         remaining = min(ends - self.began, LEASE_GRACE) if self.is_repeated else LEASE_GRACE
         return max(ends, self.ended + remaining)

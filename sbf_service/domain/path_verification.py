@@ -173,7 +173,7 @@ def _find_routes(
 
 def _find_section(route: Sequence[PortRef], proven: Container[Step]) -> PathSection:
     unproven = [index for index, step in enumerate(_list_steps(route)) if step not in proven]
-    # if other paths show that every port carries the frames, the section is the whole path
+    # if other paths prove every step of the route, the section is the whole path
     start, end = (unproven[0], unproven[-1] + 1) if unproven else (0, len(route))
     return PathSection(
         after=route[start - 1] if start else None,

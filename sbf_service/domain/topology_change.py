@@ -34,7 +34,7 @@ class TopologyChange:
 
         If a transport differs, the result contains all sites. If no transport differs, the result contains the sites
         whose descriptions or links differ. If the provider edges or attachments of one of these sites differ, and the
-        site has edges, the result also contains all other sites with edges.
+        site has edges in either topology, the result also contains all other sites with edges.
         """
         former, topology = self.former.sites_by_name, self.topology.sites_by_name
         if self.changes_transports:

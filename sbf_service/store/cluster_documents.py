@@ -72,7 +72,7 @@ def parse_current_spec(row: ClusterRow | ClusterRecord) -> ClusterSpec:
 
 
 def parse_shown_spec(row: ClusterRow, placements: tuple[PlacementStatus, ...] = ()) -> tuple[ClusterSpec, str | None]:
-    """Return the spec to show to clients, and the reason if this version of SBF cannot read the stored spec, else None.
+    """Return the spec to show to clients, and None or the reason why this version of SBF cannot read the stored spec.
 
     If the stored spec is unreadable, the result contains only what SBF knows without the spec. Do not compute wanted
     states from the result.

@@ -1,7 +1,7 @@
 """Outages of SBF in the database: the records of the deadline sweep, and the changes at the end of an outage.
 
-All replicas share these records, so an outage begins only when no replica runs. ``domain/outages.py`` contains the
-rules.
+All replicas share these records, so there is no outage while any replica writes records. ``domain/outages.py``
+contains the rules.
 """
 
 from datetime import timedelta

@@ -85,7 +85,7 @@ def prune(store: Store, limits: RetentionLimits, folder: Path, batch: int = BATC
     """Write old rows to files in ``folder``, and delete these rows from the database.
 
     Return the numbers of deleted rows, or None if another replica is pruning now. Raise BadInput if a file cannot be
-    written. In this case, the rows of the batch stay in the database.
+    written. In this case, the rows for this file stay in the database.
     """
     with hold_task(store.engine, TASK) as is_held:
         if not is_held:

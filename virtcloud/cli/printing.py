@@ -122,7 +122,10 @@ def print_table(columns: Sequence[str], rows: Sequence[Row], empty: str) -> None
 
 
 def _format_lines(cells: Sequence[Sequence[str]], widths: Sequence[int], terminal: bool, headed: bool) -> Iterator[str]:
-    """Yield the lines of rows. On a terminal, wrap long cells, and (``headed``) yield a rule below the first row."""
+    """Yield the lines of rows. On a terminal, wrap long cells.
+
+    If ``headed`` is true, on a terminal also yield a rule below the first row.
+    """
     for number, row in enumerate(cells):
         wrapped = [wrap_text(cell, width if terminal else sys.maxsize) for cell, width in zip(row, widths, strict=True)]
         for line in zip_longest(*wrapped, fillvalue=""):

@@ -49,7 +49,7 @@ class ClusterGuest:
     """A guest of a cluster. ``view`` is the last answer of SBF.
 
     The methods ``stop``, ``start`` and ``reset`` have a parameter ``wait``. If ``wait`` is true, these methods return
-    when the host has confirmed the change. The parameters ``progress`` and ``timeout``, and the errors, are those of
+    when the host has confirmed the change, with the parameters ``progress`` and ``timeout`` and the errors of
     :meth:`wait_confirmed`. If ``wait`` is false, these methods return when SBF has recorded the change.
     """
 

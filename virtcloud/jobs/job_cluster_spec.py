@@ -110,8 +110,8 @@ def _assign_addresses(
 ) -> Dict[str, Tuple[str, ...]]:
     """Return the addresses of each guest, by the guest's name.
 
-    A guest gets the addresses that the request lists for the guest. A guest without such addresses gets its previous
-    addresses or, if there are none, new addresses.
+    A guest gets the addresses that the request lists for the guest, or no address if this list is empty. If the request
+    has no list for the guest, the guest gets its previous addresses. A new guest without a list gets new addresses.
     """
     assigned = {name: guest.addresses for name, guest in named if guest.addresses is not None}
     names = [name for name, _ in named if name not in assigned]

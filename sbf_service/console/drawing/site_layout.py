@@ -118,7 +118,7 @@ def _add_attachment(contents: MapContents, column: Column, attachment: Attachmen
     if port.element not in names or attachment.transport not in list_transports(contents):
         return
     device = contents.topology.elements[port.element]
-    if isinstance(device, Edge):  # the attachment is the port to the switch; the core port leads to the transport
+    if isinstance(device, Edge):  # the attachment names the port to the switch; the core port leads to the transport
         port = PortRef.of(device.name, device.core_port or PortName("core"))
     if port.port not in column.left[port.element]:
         column.left[port.element].insert(0, port.port)

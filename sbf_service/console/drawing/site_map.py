@@ -111,7 +111,7 @@ def _draw_column(contents: MapContents, row: _Row, column: Column, at: tuple[flo
 def _find_site_level(contents: MapContents, site: Site) -> Level | None:
     """Return the worst known level of a site and its elements.
 
-    If the worst known level is ``ok``, but the level of the site or of an element is unknown, return None.
+    If the worst known level is ``ok``, but the level of an element is unknown, return None.
     """
     names = [element.name for element in site.elements]
     known = [contents.levels[name] for name in names if name in contents.levels]

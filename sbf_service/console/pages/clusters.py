@@ -74,7 +74,7 @@ async def show_cluster(
 ) -> Response:
     """Show a cluster."""
     await run_in_threadpool(authorize_cluster, service.store, browser.caller, Action.READ_CLUSTER, key, id)
-    seen = await run_in_threadpool(read_cluster_version, service, key, id)  # read before the content
+    seen = await run_in_threadpool(read_cluster_version, service, key, id)  # before the content, to miss no change
     view = await clusters.wait_for_cluster(
         key, browser.caller, service, make_poll(service, request, browser.caller), cluster_id=id
     )

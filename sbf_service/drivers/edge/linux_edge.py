@@ -67,8 +67,8 @@ class LinuxEdge:
         """Apply a difference. A refused line does not stop the following lines.
 
         If a line that removes a circuit or remnant is refused, add only circuits that share no VLAN with the circuits
-        and remnants to remove. If the VLAN of one of these remnants is unknown, add no circuit. Otherwise, an added
-        circuit could connect the service of a circuit that was not removed with the service of the added circuit.
+        and remnants to remove. If the VLAN of one of these remnants is unknown, add no circuit. Any other added
+        circuit could connect its own service with the service that was not removed.
 
         After the last line, raise Refused with the messages of all refused lines. If the transport of an added circuit
         is unknown, or if the topology lacks a field of the edge that this transport needs, raise Refused and send no

@@ -30,7 +30,7 @@ def boot(tmp_path: Path) -> Boot:
 
 def test_a_boot_after_the_reported_boot_is_an_unreported_reboot(boot: Boot) -> None:
     first = boot("1")
-    assert not first.is_unreported, "expected no report without a record, as after an upgrade"
+    assert not first.is_unreported, "expected no unreported reboot without a record, as after an upgrade"
     first.record_report()
     assert [boot(boot_id).is_unreported for boot_id in ("1", "2")] == [False, True]
 

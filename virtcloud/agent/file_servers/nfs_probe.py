@@ -40,9 +40,10 @@ class NfsProbe:
         self._silent_since: dict[str, float] = {}
 
     def find_hanging(self, clusters: Sequence[str]) -> frozenset[str]:
-        """Probe the servers of some networks. Return the IDs of networks with a hanging server (`SILENCE_S`).
+        """Probe the servers of some networks.
 
-        ``clusters`` contains the IDs of the networks: a network has the ID of the cluster that created the network.
+        Return the IDs of the networks whose server has answered no probe for `SILENCE_S` seconds. ``clusters`` contains
+        the IDs of the networks: a network has the ID of the cluster that created the network.
 
         If the probe itself fails, log the error, and count all servers as answering.
         """

@@ -97,7 +97,7 @@ class ImageFolder:
 
 
 def end_former_uses(source: ImageSource, guest_folder: Path) -> None:
-    """Record durably that a guest uses only the image of ``source``. Raise Refused if the file is not writable.
+    """Record durably that a guest uses only the image of ``source``. Raise Refused if the record cannot be written.
 
     Call this function only if no former domain of the guest runs.
     """

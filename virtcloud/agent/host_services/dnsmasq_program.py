@@ -13,7 +13,8 @@ forwards no packets, and ends with its last process.
 
 If the specification has neighbours, the program also binds each guest address to one guest (`guest_identity`).
 
-Until dnsmasq is ready, dnsmasq writes errors to its standard output. Afterwards, dnsmasq closes its standard output.
+Until dnsmasq is ready, dnsmasq writes errors to its standard output. As soon as dnsmasq is ready, dnsmasq closes its
+standard output.
 """
 
 import ctypes

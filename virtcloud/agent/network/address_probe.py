@@ -126,7 +126,10 @@ class AddressProbe:
 
 @dataclass(frozen=True, slots=True)
 class AddressAnswer:
-    """An address in a frame. The sender uses the address or (``claimed``) still checks whether the address is free."""
+    """An address in a frame. If ``claimed`` is false, the sender uses the address.
+
+    If ``claimed`` is true, the sender still checks whether the address is free.
+    """
 
     address: IpAddress
     claimed: bool = False

@@ -52,7 +52,7 @@ FAMILY, TABLE = "bridge", "virtcloud"
 GUEST_PORTS = "vc*"
 """The pattern of nft(8) for guests' bridge ports. The pattern matches no other interface on a bridge (`names`)."""
 DEVICE_PORTS = "vpn-*"
-"""The pattern for the VPN's bridge ports, and for the taps of OpenVPN, which are on no bridge (`names`)."""
+"""The pattern for the VPN's bridge ports. The pattern also matches OpenVPN's taps, which are on no bridge (`names`)."""
 FILTERED_PORTS = "v*"
 """A pattern for both kinds of ports: one comparison excludes frames from uplinks."""
 BROADCASTS_PER_S = 1000

@@ -145,7 +145,7 @@ def test_a_segment_whose_uplink_is_missing_gets_an_access_port(
     segments.ensure_segment(make_segment("a", 100, untagged=untagged))
     kernel.delete(1)
     if not untagged:
-        kernel.delete(kernel.interface("eth0.100").index)  # Linux deletes it with its parent
+        kernel.delete(kernel.interface("eth0.100").index)  # Linux deletes a VLAN interface with its parent
     kernel.put(name="eth1", up=True)
     wanted = make_segment("a", 100, port="eth1", untagged=True)
     steps = compute_difference(HostWanted(segments=(wanted,)), ObservedHost(segments.read()))
