@@ -1,4 +1,4 @@
-"""Group commit: one thread commits the changes of all callers that queued while the previous commit ran.
+"""Group commit: one thread, the leader, commits the changes of all callers that queued during the previous commit.
 
 On PostgreSQL, a group locks only the sites and names of its changes (:mod:`.lock_scopes`), and does not wait for locks.
 If another transaction holds a lock that a change needs, the change moves to a queue for this lock. The other changes of

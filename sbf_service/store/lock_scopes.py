@@ -109,20 +109,21 @@ def _hash(name: str) -> int:
 def lock_everything(connection: Connection) -> int | None:
     """Lock everything until the end of the transaction, and return the topology's version.
 
-    SQLite has one writer at a time. It needs no lock, and the result is None.
+    Return None on SQLite, which has one writer at a time and needs no lock. Also return None if the topology's row was
+    replaced during the wait.
     """
     if connection.dialect.name != "postgresql":
         return None
-    version: int = connection.execute(_LOCK_EVERYTHING).one().version
+    version: int | None = connection.execute(_LOCK_EVERYTHING).one().version
     return version
 
 
-def share_everything(connection: Connection) -> int:
+def share_everything(connection: Connection) -> int | None:
     """Prevent other units from locking everything, until the end of the transaction. Only for PostgreSQL.
 
-    Return the topology's version.
+    Return the topology's version, or None if the topology's row was replaced during the wait.
     """
-    version: int = connection.execute(_SHARE_EVERYTHING).one().version
+    version: int | None = connection.execute(_SHARE_EVERYTHING).one().version
     return version
 
 

@@ -28,6 +28,8 @@ from sbf_service.store.unit_of_work import Clock, Unit
 from virtcloud.model.errors import BadInput
 
 VERSION_TABLE = "alembic_version"
+MAX_ROWS = 50
+"""The maximum number of rows in one INSERT. A row can contain megabytes, and PostgreSQL accepts at most 1 GiB."""
 INITIAL_TABLES = frozenset({VERSION_TABLE, ServiceSecretRow.__tablename__, ReplicaRow.__tablename__})
 """Tables that may have rows although the database counts as empty."""
 
@@ -128,7 +130,7 @@ def _insert_rows(connection: Connection, backup: BackupFile) -> None:
     for name, rows in backup.read_tables():
         table = make_table(name, backup.header.tables[name])
         while batch := list(islice(rows, BATCH)):
-            connection.execute(insert(table), batch)
+            connection.execute(insert(table), batch, execution_options={"insertmanyvalues_page_size": MAX_ROWS})
 
 
 def _set_counters(connection: Connection, counters: Mapping[str, int]) -> None:

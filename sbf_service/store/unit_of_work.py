@@ -82,8 +82,6 @@ class Unit:
     cache: TopologyCache
     who: str = "sbf"
     changed: set[str] = field(default_factory=set)
-    audit: list[dict[str, object]] = field(default_factory=list)
-    """The rows that :func:`insert_audit` inserts into the audit log at the end of the transaction."""
     topology_version: int | None = None
     new_topology: Topology | None = None
     """The topology that this unit stored as ``topology_version``. The store caches this topology after the commit."""
@@ -151,6 +149,7 @@ class Store:
         """Open a unit that reads one snapshot. The unit must not write."""
         with self.measure("read"), translate_errors(), Session(self._reader) as session:
             yield Unit(session, self.clock, self._cache)
+            _commit_read(session)
 
     @contextmanager
     def change(self, *, who: str = "sbf") -> Iterator[Unit]:
@@ -214,8 +213,9 @@ class Store:
         """Open a unit for any change, and roll the unit back at the end."""
         session = Session(self._writer)
         with translate_errors(), session, self._lock_sqlite():
+            version = lock_everything(session.connection())
             unit = Unit(session, self.clock, self._cache.copy())
-            _lock_everything(unit)
+            unit.remember(TOPOLOGY, version)
             try:
                 yield unit
             finally:
@@ -239,7 +239,6 @@ class Store:
             unit = Unit(session, self.clock, self._cache, who)
             lock(unit)
             yield unit
-            insert_audit(unit)
             if unit.changed:
                 send_notice(session.connection(), self.name, unit.changed)
         if unit.new_topology is not None and unit.topology_version is not None:
@@ -261,6 +260,17 @@ class Store:
         if self.engine.dialect.name != "postgresql":
             return self.engine
         return self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+
+
+def _commit_read(session: Session) -> None:
+    """Commit a transaction that only read, without writing the session's objects.
+
+    After a rollback, psycopg discards all prepared statements of the connection, because the transaction may have
+    created a table.
+    """
+    transaction = session.connection().get_transaction() if session.in_transaction() else None
+    if transaction is not None:
+        transaction.commit()
 
 
 def _find_in(unit: Unit, find_scope: FindScope[Unit]) -> LockScope:
@@ -303,19 +313,12 @@ def record_audit(  # noqa: PLR0913 - the columns of an audit row
     difference: Document | None = None,
     request_id: str | None = None,
 ) -> None:
-    """Add an audit row to the transaction of the change (docs/explanation/invariants.md, 8).
+    """Insert an audit row in the transaction of the change (docs/explanation/invariants.md, 8).
 
     A current call's request ID takes precedence over ``request_id``.
     """
     text = None if difference is None else difference.model_dump_json(exclude_defaults=True)
     values = {"who": unit.who, "what": what, "why": why, "element": element, "cluster_id": cluster_id}
     values["request_id"] = current_request_id() or request_id
-    unit.audit.append({"at": unit.now, "difference": text, **values})
+    unit.connection.execute(_INSERT_AUDIT, {"at": unit.now, "difference": text, **values})
     unit.changed.add(AUDIT_TOPIC)
-
-
-def insert_audit(unit: Unit) -> None:
-    """Insert all audit rows of the unit's transaction with one statement."""
-    if unit.audit:
-        unit.connection.execute(_INSERT_AUDIT, unit.audit)
-        unit.audit.clear()

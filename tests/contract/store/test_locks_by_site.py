@@ -21,12 +21,15 @@ from sbf_service.store import audit_log
 from sbf_service.store.audit_log import AuditFilter, find_settled_id, read_entries
 from sbf_service.store.cluster_creation import PutResult, put_cluster
 from sbf_service.store.columns import read_database_clock
+from sbf_service.store.current_topology import read_topology
 from sbf_service.store.lock_scopes import LockScope
 from sbf_service.store.quotas import put_quota
-from sbf_service.store.unit_of_work import Store, Unit, insert_audit, record_audit
+from sbf_service.store.topology import put_topology
+from sbf_service.store.unit_of_work import Store, Unit, record_audit
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec, ClusterState
 from virtcloud.model.errors import Conflict, DatabaseUnavailable, NameTaken, QuotaExceeded
+from virtcloud.model.topology import Topology
 from virtcloud.model.values import UserName
 
 pytestmark = pytest.mark.postgresql
@@ -145,6 +148,25 @@ def test_a_change_that_locks_everything_waits_for_each_site(world: World) -> Non
             wait_for_waiting(world)
             assert not changed.is_set()
         future.result(10)
+
+
+@pytest.mark.parametrize("scope", [None, LockScope(frozenset({"brno"}))])
+def test_a_transaction_that_waited_reads_the_newest_topology(world: World, scope: LockScope | None) -> None:
+    """The statement that waits for the lock also returns the version, although its snapshot is older."""
+
+    def read() -> Topology:
+        if scope is not None:
+            return world.store.change_scope(lambda _unit: scope, read_topology)
+        with world.store.change() as unit:
+            return read_topology(unit)
+
+    third, changed = world.restarted(), four_sites()
+    with ThreadPoolExecutor(1) as threads:
+        with third.store.change() as unit:
+            put_topology(unit, changed)
+            future = threads.submit(read)
+            wait_for_waiting(world)
+        assert future.result(10) == changed
 
 
 def test_a_creation_waits_for_a_replica_of_an_earlier_version(world: World) -> None:
@@ -345,7 +367,6 @@ def test_a_reader_of_the_audit_log_misses_no_row(world: World) -> None:
     (unit,) = brno.__enter__()
     assert isinstance(unit, Unit)
     record_audit(unit, "first")
-    insert_audit(unit)
     world.put("demo", spec("praha-h1"))
     newest = find_settled_id(world.store, pause=lambda _seconds: brno.__exit__(None, None, None))
     with world.store.read() as reader:
@@ -360,7 +381,6 @@ def test_a_slow_change_hides_no_row_from_a_follower(world: World, monkeypatch: p
     (unit,) = brno.__enter__()
     assert isinstance(unit, Unit)
     record_audit(unit, "first")
-    insert_audit(unit)
     world.put("demo", spec("praha-h1"))
     assert find_settled_id(world.store, last) == last
     brno.__exit__(None, None, None)

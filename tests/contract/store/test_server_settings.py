@@ -8,6 +8,7 @@ from sqlalchemy import Engine, inspect, make_url, select, text
 
 from sbf_service.store import database_migration
 from sbf_service.store.columns import database_now
+from sbf_service.store.current_topology import read_topology_version
 from sbf_service.store.database import explain_error, make_engine
 from sbf_service.store.database_errors import translate_errors
 from sbf_service.store.database_migration import migrate
@@ -30,6 +31,17 @@ def test_times_are_read_with_any_default_date_style(empty_postgresql: str, style
     with engine.connect() as connection:
         assert connection.execute(select(database_now())).scalar_one() >= expected
     engine.dispose()
+
+
+def test_reads_preserve_the_prepared_statements_of_a_connection(postgresql: str) -> None:
+    store = Store(make_engine(postgresql))
+    for _ in range(6):  # psycopg prepares the sixth execution of a statement
+        with store.read() as unit:
+            read_topology_version(unit)
+    with store.read() as unit:
+        count = text("SELECT count(*) FROM pg_prepared_statements")
+        assert unit.connection.execute(count).scalar_one() == 1
+    store.close()
 
 
 @pytest.fixture
