@@ -132,9 +132,14 @@ class ImageFolder:
         return sum(int(path.name.removeprefix(begin).partition("-")[0]) for path in running)
 
     def find(self, sha256: Sha256) -> Path:
-        """Return the file of an image. Raise NotFound if this replica has no such file."""
+        """Return the file of an image.
+
+        Raise NotFound if this replica has no such file. Raise StorageFull if SBF has no access to the file.
+        """
         path = self.path / sha256
-        if not path.is_file():
+        with _translate_file_errors("read", path):
+            is_file = path.is_file()
+        if not is_file:
             raise NotFound(
                 f"image file {sha256} is missing in {self.path}: if the file was lost, upload it again (virtcloud "
                 "image add); several replicas of SBF with one database need a common folder (setting images.folder)"
@@ -142,17 +147,21 @@ class ImageFolder:
         return path
 
     def contains(self, sha256: Sha256, size: int) -> bool:
-        """Return whether this replica has an image's file with this size in bytes. Do not read the file."""
+        """Return whether this replica has an image's file with this size in bytes. Do not read the file.
+
+        Raise StorageFull if SBF has no access to the file.
+        """
         path = self.path / sha256
-        return path.is_file() and path.stat().st_size == size
+        with _translate_file_errors("read", path):
+            return path.is_file() and path.stat().st_size == size
 
     def compute_checksum(self, sha256: Sha256, progress: Callable[[], object] = lambda: None) -> str:
         """Read an image's file, and return its SHA-256. ``progress`` is called after each MiB.
 
-        Raise NotFound if this replica has no such file.
+        Raise NotFound if this replica has no such file. Raise StorageFull if the file cannot be read.
         """
-        digest = hashlib.sha256()
-        with self.find(sha256).open("rb") as file:
+        digest, path = hashlib.sha256(), self.find(sha256)
+        with _translate_file_errors("read", path), path.open("rb") as file:
             while data := file.read(READ_BYTES):
                 digest.update(data)
                 progress()
@@ -161,13 +170,20 @@ class ImageFolder:
     def remove_unknown(self, known: frozenset[str]) -> None:
         """Remove files whose checksum is not in ``known``, and hidden files of uploads whose process was killed.
 
-        The caller must hold the database's write lock, so that no upload is placed meanwhile.
+        The caller must hold the database's write lock, so that no upload is placed meanwhile. Remove all other files
+        even if a file cannot be removed. Then raise StorageFull.
         """
-        for path in self.path.iterdir() if self.path.is_dir() else ():
-            if path.name.startswith(HIDDEN):
-                _remove_unlocked(path)
-            elif Sha256.matches(path.name) and path.name not in known:
-                path.unlink(missing_ok=True)
+        with _translate_file_errors("read", self.path):
+            files = list(self.path.iterdir()) if self.path.is_dir() else []
+        failures: list[StorageFull] = []
+        for path in files:
+            try:
+                with _translate_file_errors("remove", path):
+                    _remove_unneeded(path, known)
+            except StorageFull as error:
+                failures.append(error)
+        for failure in failures:
+            raise StorageFull(f"{failure}; the next upload or removal of an image removes the file") from failure
 
 
 def _begin_name(owner: str) -> str:
@@ -182,18 +198,36 @@ def _is_locked(path: Path) -> bool:
     StorageFull if the file cannot be read.
     """
     try:
-        with _suppress_ended(), path.open("rb") as file:
+        with _translate_file_errors("read", path), _suppress_ended(), path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
+    return False
+
+
+@contextmanager
+def _translate_file_errors(action: str, path: Path) -> Iterator[None]:
+    """Raise StorageFull instead of OSError if SBF cannot read or remove (``action``) a file of the folder of images."""
+    try:
+        yield
+    except BlockingIOError:  # another process has locked the file
+        raise
     except OSError as error:
         remedy = (
             "all replicas must have access to this folder, and must run as the same user"
             if isinstance(error, PermissionError)
             else "check the file system of this folder, its locks (flock), and the limit of open files"
         )
-        raise StorageFull(f"SBF cannot read {path}, the file of an upload: {error.strerror}; {remedy}") from error
-    return False
+        remedy = find_write_remedy(error, path.parent, remedy)
+        kind = ", the file of an upload" if path.name.startswith(HIDDEN) else ""
+        raise StorageFull(f"SBF cannot {action} {path}{kind}: {error.strerror}; {remedy}") from error
+
+
+def _remove_unneeded(path: Path, known: frozenset[str]) -> None:
+    if path.name.startswith(HIDDEN):
+        _remove_unlocked(path)
+    elif Sha256.matches(path.name) and path.name not in known:
+        path.unlink(missing_ok=True)
 
 
 def _remove_unlocked(path: Path) -> None:

@@ -72,7 +72,10 @@ EXAMPLES: dict[HTTPStatus, tuple[type[VirtcloudError], str]] = {
         "alice requested clusters too often (limit 60/minute): try again in 7 s",
     ),
     HTTPStatus.SERVICE_UNAVAILABLE: (ServiceUnreachable, "the database does not answer: try again later"),
-    HTTPStatus.INSUFFICIENT_STORAGE: (StorageFull, "the disk of SBF's folder of images is full: nothing was stored"),
+    HTTPStatus.INSUFFICIENT_STORAGE: (
+        StorageFull,
+        "the disk of SBF's folder of images is full, or SBF has no access to this folder",
+    ),
     HTTPStatus.BAD_GATEWAY: (Refused, 'switch brno-sw: sent "vlan 112"; the device answered "% Invalid input"'),
     HTTPStatus.GATEWAY_TIMEOUT: (Unreachable, "switch brno-sw does not answer; SBF tries again"),
 }

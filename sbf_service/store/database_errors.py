@@ -28,6 +28,7 @@ A standby refuses a transaction that writes (0A000), the role lacks a right (425
 the schema of the tables (42P01).
 """
 
+FULL: Final = ("is full",)
 FILE_FAULTS: Final = (
     (
         ("malformed", "not a database"),
@@ -40,12 +41,13 @@ FILE_FAULTS: Final = (
         "an administrator must free space on the disk, or replace the disk and restore a backup (sbf restore)",
     ),
     (
-        ("is full",),
+        FULL,
         "the disk of the database is full",
         "an administrator must free space on the disk; it is safe to repeat the call",
     ),
 )
 """Faults of a SQLite file that do not end by themselves: parts of SQLite's message, the fault, and the remedy."""
+DISK_FULL_SQLSTATE: Final = "53100"
 
 
 def report_damaged_file(context: ExceptionContext) -> None:
@@ -67,11 +69,16 @@ def is_unavailable(error: exc.SQLAlchemyError) -> bool:
 
 
 def make_unavailable(error: BaseException) -> DatabaseUnavailable:
-    """Return the error for a database that does not answer, a damaged SQLite file, or a faulty or full disk."""
+    """Return the error for a database that does not answer, a damaged SQLite file, or a faulty or full disk.
+
+    The other lines of a message of PostgreSQL can contain values of rows, so only the first line is returned.
+    """
     cause = getattr(error, "orig", None)
-    text = " ".join(str(cause).split())
+    text = " ".join(str(cause).partition("\n")[0].split())
+    is_full = getattr(cause, "sqlstate", None) == DISK_FULL_SQLSTATE
     for words, fault, remedy in FILE_FAULTS:
-        if isinstance(cause, sqlite3.Error) and any(word in text for word in words):
+        is_file_fault = isinstance(cause, sqlite3.Error) and any(word in text for word in words)
+        if is_file_fault or (is_full and words == FULL):
             return DatabaseUnavailable(f"{fault} ({text}): {remedy}")
     return DatabaseUnavailable("the database does not answer: try again later; it is safe to repeat the call")
 

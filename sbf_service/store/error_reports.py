@@ -117,7 +117,10 @@ def describe_excluded_clusters(
     each of the three parameters can also contain the ID of the cluster that created the network. The creating cluster
     need not have a placement on the host.
     """
-    texts = {**(incomplete or {}), **(remaining or {})}
+    parts = (remaining or {}, incomplete or {})
+    texts = {
+        cluster: "; ".join(part[cluster] for part in parts if cluster in part) for cluster in {**parts[1], **parts[0]}
+    }
     if not texts:
         return None
     keys = {

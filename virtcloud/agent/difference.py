@@ -76,6 +76,7 @@ def digest(segment: Segment, guest: GuestWanted) -> str:
 def _removals(wanted: HostWanted, observed: ObservedHost) -> Iterator[Step]:
     known = {(segment.id, guest.name) for segment, guest in _guests(wanted.segments)}
     powered_on = {(segment.id, guest.name) for segment, guest in _guests(wanted.segments) if guest.power is None}
+    networks = {segment.id for segment in wanted.segments}
     clusters = {segment.cluster for segment in observed.segments} | {guest.cluster for guest in observed.guests}
     for cluster in sorted(clusters):
         guests = [
@@ -83,14 +84,15 @@ def _removals(wanted: HostWanted, observed: ObservedHost) -> Iterator[Step]:
             for observed_guest in observed.guests
             if observed_guest.cluster == cluster and not _is_wanted_guest(observed_guest, wanted)
         ]
-        if guests:
-            kept = tuple(sorted(guest for guest in guests if (cluster, guest) in known))
-            restarted = tuple(guest for guest in kept if (cluster, guest) in powered_on)
-            yield StopGuests(cluster, tuple(sorted(guests)), kept, restarted)
+        kept = tuple(sorted(guest for guest in guests if (cluster, guest) in known))
+        restarted = tuple(guest for guest in kept if (cluster, guest) in powered_on)
+        if unwanted := tuple(sorted(set(guests) - set(kept))):
+            yield StopGuests(cluster, unwanted, only_leaving=cluster in networks)
+        if kept:
+            yield StopGuests(cluster, kept, kept, restarted)
         for segment in observed.segments:
             if segment.cluster == cluster and not _is_wanted_segment(segment, wanted):
-                stays = not cluster or any(wanted_segment.id == cluster for wanted_segment in wanted.segments)
-                yield RemoveSegment(cluster, segment.vlan, files_stay=stays)
+                yield RemoveSegment(cluster, segment.vlan, files_stay=not cluster or cluster in networks)
 
 
 def _filter_changes(

@@ -4,6 +4,7 @@ SBF's database may have been restored from a backup that lacks clusters.
 """
 
 from collections.abc import Container, Iterable
+from dataclasses import replace
 from typing import Final
 
 from virtcloud.agent.file_servers.nfs_difference import ServeFiles
@@ -46,4 +47,4 @@ def _omit_restarts(step: Step, starts: Container[tuple[str, str]]) -> Step | Non
     guests = tuple(guest for guest in step.guests if (step.cluster, guest) not in starts)
     files_stay = tuple(guest for guest in step.kept if guest in guests)
     restarted = tuple(guest for guest in step.restarted if guest in guests)
-    return StopGuests(step.cluster, guests, files_stay, restarted) if guests else None
+    return replace(step, guests=guests, kept=files_stay, restarted=restarted) if guests else None

@@ -98,7 +98,7 @@ class HostReports:
         * `exceptions` changed, or differ from SBF's record.
         * SBF may have an outdated error report.
         """
-        exceptions = {**pending, **remaining}
+        exceptions = join_reasons(remaining, pending)
         is_complete = document.confirmed_revision >= document.revision and not drifted
         is_recorded = set(pending) <= set(document.incomplete) and bool(exceptions) >= bool(document.incomplete)
         if is_complete and is_recorded and exceptions == self.exceptions and not self._may_be_in_error:

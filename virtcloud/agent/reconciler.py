@@ -13,8 +13,9 @@ wanted document                 with growing pauses
 a step fails                    the steps of other clusters are applied; SBF receives an error report; all
                                 steps are retried with growing pauses, or immediately when the wanted state
                                 changes or a job waits for its cluster
-only removals of clusters fail  the revision is confirmed, except the removal of these clusters; the removals are
-                                retried with growing pauses
+only removals of clusters       the revision is confirmed, except the removal of these clusters; the removals are
+fail, or only stops of guests   retried with growing pauses. For guests, the agent reports the ID of the network:
+whose clusters left a network   SBF knows the clusters that left the network
 only starts of guests, or       the revision is confirmed, except the clusters of these guests; members of the
 stops for restarts, fail        networks that these clusters created are confirmed, unless SBF is of a former
                                 version; the steps are retried with growing pauses
@@ -63,7 +64,7 @@ from virtcloud.agent.host_reports import ElementApi, HostReports, join_reasons
 from virtcloud.agent.lasting_faults import LastingFaults
 from virtcloud.agent.observed_host import ObservedHost
 from virtcloud.agent.step_application import ClusterErrors, ManagedHost, StepApplication, unsupported_segments
-from virtcloud.agent.steps import FilterGuests, StartGuest, Step
+from virtcloud.agent.steps import FilterGuests, StartGuest, Step, is_leave
 from virtcloud.agent.supervision import StopRequested, StopSignal
 from virtcloud.client.call_headers import calling_for
 from virtcloud.client.http_errors import compute_retry_pause
@@ -136,6 +137,7 @@ class HostReconciler:
         self._held: ClusterErrors = {}
         self._fetches: ClusterErrors = {}
         self._unstarted: ClusterErrors = {}
+        self._leaving: ClusterErrors = {}
         self._woken = woken or threading.Event()
         self._progress = progress
         self._report_capacity = report_capacity
@@ -218,12 +220,12 @@ class HostReconciler:
         self._last_wanted = document.wanted
         errors, drifted = self._reconcile(document)
         remaining = list_failed_removals(document.wanted, errors)
-        failed = {**errors, **self._unstarted}
+        failed = join_reasons(errors, self._unstarted, self._leaving)
         if remaining == errors:
             self._reports.report_refusals(document, self._unstarted, self._refusals)
         without_guests = list_without_guests(document.wanted, self._pending, self._held)
         is_confirmed = remaining == errors and self._reports.confirm(
-            document, self._pending, remaining, without_guests, drifted=drifted
+            document, self._pending, {**remaining, **self._leaving}, without_guests, drifted=drifted
         )
         self._failed_rounds = self._failed_rounds + 1 if failed else PENDING_ROUNDS if self._fetches else 0
         self._last_revision = document.revision
@@ -236,7 +238,7 @@ class HostReconciler:
         Return the errors, except those of starts and restarts of guests (``_unstarted``), and whether the host had
         drifted before the difference was applied.
         """
-        self._pending, self._held, self._fetches, self._unstarted, drifted = {}, {}, {}, {}, False
+        self._pending, self._held, self._fetches, self._unstarted, self._leaving, drifted = {}, {}, {}, {}, {}, False
         try:
             self._host.remove_orphaned_files(document.wanted)
             observed = self._host.read()
@@ -271,7 +273,7 @@ class HostReconciler:
     def _apply(self, steps: Iterable[Step], document: WantedDocument) -> ClusterErrors:
         former, self._refusals = self._refusals, {}
         outcomes = self._application.apply(steps, map_cluster_keys(document.wanted))
-        errors, self._unstarted = outcomes.split_errors()
+        (errors, self._unstarted), self._leaving = outcomes.split_errors(), outcomes.leaving
         self._held, self._fetches = outcomes.held, outcomes.pending
         self._pending = join_reasons(self._unstarted, self._held, self._fetches)
         self._refusals = {cluster: former[cluster] for cluster in outcomes.pending if cluster in former}
@@ -289,5 +291,6 @@ class HostReconciler:
         started = [step for step in applied if isinstance(step, StartGuest) and step.cluster not in self._pending]
         self._ends.observe(steps, observed, started)
         certain = select_certain_steps(steps, observed)
-        left = [step for step in certain if not self._ends.has_ended(step)]
+        left = [step for step in certain if not (self._ends.has_ended(step) or is_leave(step))]
+        self._leaving = {**describe_remaining_steps(filter(is_leave, certain), (), ()), **self._leaving}
         return describe_remaining_steps(left, self._pending, self._held), observed

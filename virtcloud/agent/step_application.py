@@ -7,6 +7,7 @@ After an error of a step, the later steps of the same cluster are skipped, with 
 * The filters are set nevertheless, because the cluster's running guests need them.
 * If the start of one guest fails, the cluster's other guests are started nevertheless.
 * If a guest cannot be stopped for a restart, only starts of the cluster's guests are skipped.
+* If a guest whose cluster has left the network cannot be stopped, no step of the network is skipped.
 * Steps that concern no single cluster do not depend on each other.
 
 A guest is also not started if the step that builds its segment, or the step that sets the segment's filters, failed or
@@ -26,7 +27,16 @@ from virtcloud.agent import log
 from virtcloud.agent.guest_ends import EndCause
 from virtcloud.agent.held_steps import CreationStep, split_held_steps
 from virtcloud.agent.observed_host import ObservedHost
-from virtcloud.agent.steps import BuildSegment, FilterGuests, RemoveSegment, StartGuest, Step, StepPending, StopGuests
+from virtcloud.agent.steps import (
+    BuildSegment,
+    FilterGuests,
+    RemoveSegment,
+    StartGuest,
+    Step,
+    StepPending,
+    StopGuests,
+    is_leave,
+)
 from virtcloud.agent.supervision import StopSignal
 from virtcloud.model.errors import Refused, Unsafe, VirtcloudError
 from virtcloud.model.gateway_access import (
@@ -110,6 +120,7 @@ class StepOutcomes:
     ``held`` are the reasons of steps that wait until SBF requests them in a later document. ``refused`` are the IDs of
     clusters with a step that the host refused. ``unstarted`` are the IDs of wanted clusters of which only starts and
     restarts of guests failed. A guest is restarted if a reset was requested or the guest's spec was changed.
+    ``leaving`` are the errors of stops of guests whose clusters left a network, by the network's ID.
     """
 
     errors: ClusterErrors = field(default_factory=dict)
@@ -117,6 +128,7 @@ class StepOutcomes:
     refused: set[str] = field(default_factory=set)
     unstarted: set[str] = field(default_factory=set)
     held: ClusterErrors = field(default_factory=dict)
+    leaving: ClusterErrors = field(default_factory=dict)
 
     def record(self, outcomes: Iterable[tuple[Step, VirtcloudError | None]]) -> None:
         """Record the errors of steps. The error of a successful step is None.
@@ -129,6 +141,8 @@ class StepOutcomes:
         for step, error in outcomes:
             if isinstance(error, StepPending):
                 pending.setdefault(step.cluster, []).append(str(error))
+            elif error is not None and is_leave(step):
+                self.leaving[step.cluster] = f"could not {step}: {error}"
             elif error is not None:
                 failed.setdefault((step.cluster, str(error)), []).append(str(step))
                 if isinstance(error, Refused | Unsafe):
@@ -179,7 +193,9 @@ class StepApplication:
             outcomes.record(applied)
             done = [step for step, error in applied if error is None]
             unbuilt |= {step.cluster for step in batch if isinstance(step, _Network) and step not in done}
-            others = {step.cluster for step in batch if not _serves_a_start(step) and step not in done}
+            others = {
+                step.cluster for step in batch if step not in done and not (_serves_a_start(step) or is_leave(step))
+            }
             outcomes.unstarted.intersection_update(keys.keys() - others)
         return outcomes
 
@@ -235,8 +251,7 @@ _Network = BuildSegment | FilterGuests
 def _serves_a_start(step: Step) -> bool:
     """Return whether a step starts a guest, or stops guests only to start them again.
 
-    A guest that is not wanted may belong to a cluster that leaves the network. This cluster must not count as removed
-    while its guest runs. A guest with the power "off" must not count as stopped while the guest runs.
+    A guest with the power "off" must not count as stopped while the guest runs.
     """
     return isinstance(step, StartGuest) or (isinstance(step, StopGuests) and set(step.guests) <= set(step.restarted))
 

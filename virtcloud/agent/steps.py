@@ -35,12 +35,14 @@ class StopGuests:
 
     The files of the guests in ``kept`` stay, because these guests are still wanted. Of these guests, those in
     ``restarted`` will be started again. The others have the power "off".
+    If ``only_leaving``, the guests' clusters have left the network ``cluster``, which stays on the host.
     """
 
     cluster: str
     guests: tuple[str, ...]
     kept: tuple[str, ...] = ()
     restarted: tuple[str, ...] = field(default=(), compare=False)
+    only_leaving: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         """Describe the step."""
@@ -151,3 +153,11 @@ Step = (
     | VpnStep
     | WritePeerFiles
 )
+
+
+def is_leave(step: Step) -> bool:
+    """Return whether a step stops guests whose clusters left a network that stays on the host.
+
+    If the step fails, the clusters that left do not count as removed. The network and its other clusters are complete.
+    """
+    return isinstance(step, StopGuests) and step.only_leaving

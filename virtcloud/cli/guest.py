@@ -149,7 +149,7 @@ def log(context: click.Context, cluster: str, name: str, follow: bool) -> None:
 
 @_guest_command()
 def console(context: click.Context, cluster: str, name: str) -> None:
-    """Connect the terminal with the console of GUEST of CLUSTER. Ctrl-] ends the session.
+    """Connect the terminal with the console of GUEST of CLUSTER. Ctrl-] or the end of the input ends the session.
 
     Several users may be connected at the same time: all see the same output.
 

@@ -5,8 +5,9 @@ import click
 from virtcloud.cli import confirmation, printing
 from virtcloud.cli.groups import SummaryGroup
 from virtcloud.cli.options import open_client
-from virtcloud.model.element_views import Pool, QuarantinedVlan, VlanInOtherUse
-from virtcloud.model.values import VlanId
+from virtcloud.model.element_views import Pool, QuarantinedVlan, SiteView, VlanInOtherUse
+from virtcloud.model.errors import Conflict
+from virtcloud.model.values import ClusterKey, VlanId
 from virtcloud.model.vlans import VlanSet
 
 COLUMNS = ("quarantined", "for cluster", "since", "unconfirmed by")
@@ -80,18 +81,28 @@ def set_(  # noqa: PLR0913 - click passes each option by its name
 @click.argument("site")
 @click.argument("vlan", type=click.IntRange(VlanId.lowest, VlanId.highest))
 @click.option("--reason", required=True, metavar="TEXT", help="The reason why the VLAN ID is clean, for the audit log.")
+@click.option(
+    "--cluster", metavar="KEY", help="Only if this cluster's VLAN is in quarantine, as 'pool show' prints it."
+)
 @printing.json_option
 @click.pass_context
-def clean(context: click.Context, /, site: str, vlan: int, *, reason: str, as_json: bool) -> None:
+def clean(  # noqa: PLR0913 - click passes each option by its name
+    context: click.Context, /, site: str, vlan: int, *, reason: str, cluster: str | None, as_json: bool
+) -> None:
     """Declare VLAN, a quarantined VLAN ID, clean on all elements of SITE. The audit log records your name.
 
     If the cluster that used VLAN also had other sites, SBF releases the cluster's VLAN IDs of all sites together.
     First, the elements of the other sites must confirm the removal of the cluster, or the VLAN IDs must be declared
     clean at these sites.
 
-    Example: virtcloud pool clean brno 112 --reason "brno-sw2 was scrapped"
+    Meanwhile, a later cluster can have got VLAN and be in quarantine, too. With --cluster, nothing is declared clean if
+    the quarantine is not that of this cluster.
+
+    Example: virtcloud pool clean brno 112 --cluster demo --reason "brno-sw2 was scrapped"
     """
-    view = open_client(context).sbf.declare_clean(site, vlan, reason=reason)
+    sbf = open_client(context).sbf
+    cluster_id = None if cluster is None else _find_quarantined(sbf.site(site), vlan, cluster)
+    view = sbf.declare_clean(site, vlan, reason=reason, cluster_id=cluster_id)
     remaining = [quarantined for quarantined in view.quarantine if quarantined.vlan == vlan]
     if as_json:
         printing.print_json(view)
@@ -102,6 +113,18 @@ def clean(context: click.Context, /, site: str, vlan: int, *, reason: str, as_js
         )
     else:
         click.echo(f"VLAN {vlan} is not in quarantine at {site}")
+
+
+def _find_quarantined(view: SiteView, vlan: int, cluster: str) -> str:
+    """Return the ID of the cluster with this key whose VLAN ID is in quarantine. Raise Conflict if there is none."""
+    found = {quarantined.cluster: quarantined.cluster_id for quarantined in view.quarantine if quarantined.vlan == vlan}
+    if cluster not in found:
+        seen = f"that of cluster {next(iter(found))}" if found else "no quarantine"
+        raise Conflict(
+            f"VLAN {vlan} at {view.name}: expected the quarantine of cluster {cluster}, found {seen}; nothing was "
+            f"declared clean: show the quarantine (virtcloud pool show {view.name})"
+        )
+    return found[ClusterKey(cluster)]
 
 
 def _row(quarantined: QuarantinedVlan) -> tuple[object, ...]:

@@ -28,7 +28,10 @@ def copy_standard_streams(stream: SessionStream) -> None:
 
 
 def attach_terminal(stream: SessionStream) -> None:
-    """Connect the terminal with a console until the guest ends, or until the user presses Ctrl-]."""
+    """Connect the terminal with a console until the guest or the input ends, or until the user presses Ctrl-].
+
+    A console has no end of input, so the end of standard input ends the session.
+    """
     with _raw_terminal():
         threading.Thread(target=_copy_input, args=(stream, ESCAPE), daemon=True).start()
         while data := stream.receive():
@@ -53,7 +56,7 @@ def _copy_input(stream: SessionStream, escape: bytes | None) -> None:
                 stream.close()
                 return
             stream.send(data)
-        stream.send_end()
+        stream.send_end() if escape is None else stream.close()
     except (VirtcloudError, OSError):
         return  # the session has ended, and the main thread reports the reason
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
-from typing import Self, TypeVar
+from typing import NoReturn, Self, TypeVar
 
 import httpx
 from pydantic import ValidationError
@@ -85,6 +85,20 @@ class Connection:
         other = copy(self)
         other._timeout = seconds  # noqa: SLF001 - of this class
         return other
+
+    def __copy__(self) -> Self:
+        """Return a shallow copy. Both objects share the HTTP connections."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def __reduce__(self) -> NoReturn:
+        """Raise TypeError: open connections and the token cannot be sent to another process."""
+        raise TypeError(
+            f"expected an object that pickle can send to another process, got one with the connections to SBF at "
+            f"{self.url}: pass the cluster's key instead, and create a client in each process, for example "
+            f"Client({self.url!r}).get(key)"
+        )
 
     def close(self) -> None:
         """Close the connections."""

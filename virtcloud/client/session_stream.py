@@ -3,6 +3,7 @@
 The import is delayed until a session is opened, because most commands open no session.
 """
 
+import select
 import socket
 import ssl
 import threading
@@ -18,7 +19,9 @@ from virtcloud.model.guest_sessions import END_OF_INPUT
 
 CLOSE_S = 2.0
 MAX_MESSAGE = 1 << 20
-CHUNK = 1 << 16
+CHUNK = 1 << 14
+"""Bytes of a message. A socket that poll(2) reports as writable accepts so many bytes without blocking."""
+POLL_MS = 1000
 KEEPALIVE = tuple(
     (getattr(socket, name), seconds)
     for name, seconds in (("TCP_KEEPIDLE", 30), ("TCP_KEEPALIVE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
@@ -76,9 +79,22 @@ class SessionStream:
 
         try:
             with self._sending:
+                self._wait_writable()
                 self._connection.send(message)
         except ConnectionClosed as error:
             raise ServiceUnreachable(f"the session has ended: {_describe(error)}") from error
+
+    def _wait_writable(self) -> None:
+        """Wait until the socket accepts a message, or until the connection has ended.
+
+        While the library websockets sends, it receives nothing. If the socket blocked, and the other side only
+        continued to read after this side had received, both sides would wait for ever.
+        """
+        while (descriptor := self._connection.socket.fileno()) >= 0:
+            poll = select.poll()
+            poll.register(descriptor, select.POLLOUT)
+            if poll.poll(POLL_MS):
+                return
 
     def receive(self) -> bytes:
         """Return the next bytes, or ``b""`` if the other side has ended its direction or the session."""

@@ -176,7 +176,7 @@ class ServiceStopping(ServiceBusy):
 
 
 class StorageFull(VirtcloudError):
-    """SBF cannot store an image: its disk is full, or its folder cannot be written or read. Nothing was stored."""
+    """SBF cannot store, read or remove an image's file: its disk is full, or its folder cannot be written or read."""
 
     slug = "storage-full"
 

@@ -147,7 +147,10 @@ class Confirmation(Document):
     only_guests: Annotated[tuple[str, ...] | None, OMIT_NONE] = None
     """Ids of clusters in ``incomplete`` whose networks work, so that other clusters can use these networks."""
     remaining: Annotated[dict[str, ElementMessage] | None, OMIT_NONE] = None
-    """Why the element could not remove a cluster, by cluster id. All other unwanted clusters are removed."""
+    """Why the element could not remove a cluster, by cluster id. All other unwanted clusters are removed.
+
+    If the guests of a cluster that left a network could not be stopped, the network's id.
+    """
 
 
 class ElementErrorReport(Document):

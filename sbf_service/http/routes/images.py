@@ -22,7 +22,7 @@ from sbf_service.store import image_uses, images
 from sbf_service.store.images import NewImage
 from sbf_service.store.pages import Page, PagePart
 from sbf_service.store.unit_of_work import Unit
-from virtcloud.model.errors import BadInput, NotFound
+from virtcloud.model.errors import BadInput, NotFound, StorageFull
 from virtcloud.model.image import (
     Architecture,
     CatalogueImage,
@@ -190,7 +190,7 @@ def _store_upload(service: SbfService, caller: Caller, new: NewImage, upload: Up
         return images.add_image(unit, new, lambda: upload.place(sha256))
 
 
-@router.get("/{name}/content", responses=problem_responses(404, 422), response_class=FileResponse)
+@router.get("/{name}/content", responses=problem_responses(404, 422, 507), response_class=FileResponse)
 def get_image_content(name: NamePath, caller: CurrentCaller, service: CurrentService) -> FileResponse:
     """Return the file of an uploaded image. The headers `Range` and `If-Range` resume an interrupted transfer."""
     with service.store.read() as unit:
@@ -201,7 +201,7 @@ def get_image_content(name: NamePath, caller: CurrentCaller, service: CurrentSer
     return FileResponse(path, headers={"etag": f'"{source.sha256}"'}, media_type="application/octet-stream")
 
 
-@router.post("/{name}/verify", responses=problem_responses(404, 422))
+@router.post("/{name}/verify", responses=problem_responses(404, 422, 507))
 async def verify_image(name: NamePath, caller: CurrentCaller, service: CurrentService) -> ImageCheck:
     """Read the file of an uploaded image again, and compare the file's checksum with the recorded checksum."""
 
@@ -243,15 +243,18 @@ def revoke_certification(
         return images.revoke_certification(unit, name, site)
 
 
-@router.delete("/{name}", responses=problem_responses(404, 409, 422))
+@router.delete("/{name}", responses=problem_responses(404, 409, 422, 507))
 def remove_image(name: NamePath, caller: CurrentCaller, service: CurrentService) -> CatalogueImage:
     """Remove an image that no running cluster uses, and its file."""
     with service.store.change(who=caller.who) as unit:
         _authorize(unit, caller, Action.REMOVE_IMAGE, name)
         image = images.remove_image(unit, name, caller.may_read_clusters_of)
-    with service.store.change(who=caller.who) as unit:
-        service.image_folder.remove_unknown(images.list_stored_checksums(unit))
     log.info("image_removed", name=name, by=caller.who)
+    try:
+        with service.store.change(who=caller.who) as unit:
+            service.image_folder.remove_unknown(images.list_stored_checksums(unit))
+    except StorageFull as error:
+        raise StorageFull(f"image {name} is removed from the catalogue, but its file may remain: {error}") from error
     return image
 
 

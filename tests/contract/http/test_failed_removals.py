@@ -142,6 +142,39 @@ def test_a_network_on_a_members_host_stays_claimed(world: World, network: str) -
     assert list(world.site("brno").claimed) == [101]
 
 
+@pytest.fixture
+def stuck_guest(world: World, network: str) -> str:
+    """A member leaves the network, and its host cannot stop its guest. Another member stays on this host.
+
+    Return the network's ID.
+    """
+    world.put("other", spec(hosts=["brno-h1"], joins="net"))
+    confirm(world)
+    world.delete("member")
+    confirm(world, remaining={network: "could not stop g1"})
+    return network
+
+
+def test_a_member_with_a_guest_that_does_not_stop_is_not_removed(world: World, stuck_guest: str) -> None:
+    parts = [(part.progress, part.trouble) for part in world.view("member").placements if part.element == "brno-h1"]
+    assert parts == [("removing", "could not stop g1")]
+
+
+def test_a_guest_that_does_not_stop_degrades_no_other_member(world: World, stuck_guest: str) -> None:
+    assert [world.view(key).state for key in ("net", "other")] == [ClusterState.ACTIVE, ClusterState.ACTIVE]
+
+
+def test_a_member_whose_guest_stops_later_is_removed(world: World, stuck_guest: str) -> None:
+    confirm(world)
+    assert world.view("member").state is ClusterState.RELEASED
+
+
+def test_both_errors_of_a_network_are_shown(world: World, stuck_guest: str) -> None:
+    confirm(world, remaining={stuck_guest: "could not stop g1"}, incomplete={stuck_guest: "could not start g2"})
+    message = ask(world, "GET", "/v1/elements/brno-h1").json()["trouble"]
+    assert message == "cluster net: could not stop g1; could not start g2"
+
+
 def test_a_member_waits_for_the_network_on_its_host(world: World, network: str) -> None:
     confirm(world, incomplete={network: "the network is held"})
     assert world.view("member").state is ClusterState.CONFIGURING

@@ -87,6 +87,31 @@ def test_a_revoked_token_ends_the_session(start: Start) -> None:
         stream.receive()
 
 
+def test_both_directions_of_a_session_can_be_full(start: Start) -> None:
+    """The guest reads the next bytes only after the user has received enough of its answer."""
+    size = 16 << 20
+    made = start()
+    stream = made.connect()
+    guest = made.guests.served[0][0]
+
+    def echo() -> None:
+        while data := guest.recv(CHUNK):
+            guest.sendall(data)
+        guest.close()
+
+    def send() -> None:
+        stream.send(bytes(size))
+        stream.send_end()
+
+    threads = [threading.Thread(target=work, daemon=True) for work in (echo, send)]
+    for thread in threads:
+        thread.start()
+    received = 0
+    while data := stream.receive():
+        received += len(data)
+    assert received == size
+
+
 def test_a_slow_reader_slows_the_guest_down(start: Start) -> None:
     made, size = start(), 64 << 20
     stream = made.connect()

@@ -89,6 +89,10 @@ def test_the_error_distinguishes_a_damaged_file_from_an_unreachable_database(tmp
             "the disk of the database is full (database or disk is full): an administrator must free space on the disk",
         ),
         (sqlite3.OperationalError("database is locked"), "the database does not answer: try again later"),
+        (
+            psycopg.errors.DiskFull('could not extend file "base/5/1259": No space left on device\nHINT: Check free'),
+            'the disk of the database is full (could not extend file "base/5/1259": No space left on device): an admin',
+        ),
         (psycopg.OperationalError("malformed"), "the database does not answer: try again later"),
     ],
 )

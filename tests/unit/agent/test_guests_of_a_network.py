@@ -1,4 +1,4 @@
-"""Tests that missing guests of the cluster that created a network do not concern the other clusters of the network.
+"""Tests that one cluster's faulty guests in a network do not concern the other clusters of the network and of the host.
 
 A network is held if SBF requires that the host creates no part of the network (`UNCHECKED_NETWORK`).
 """
@@ -78,3 +78,59 @@ def test_an_earlier_sbf_gets_the_confirmation_without_the_key(
     service.is_former_version, host.refuses = True, {"a"}
     reconciler.reconcile_once()
     assert (service.incomplete, service.only_guests) == ([{"a": REFUSED}], [()])
+
+
+def leave(service: FakeElementApi, network: Segment) -> None:
+    """Let the cluster ``m`` leave the network, and let the cluster ``b`` create another network on the host."""
+    other = network.model_copy(update={"id": "b", "key": "key-b", "vlan": 101, "guests": (), "members": {}})
+    service.want(network.model_copy(update={"guests": network.guests[:1], "members": {}}), other)
+
+
+@pytest.fixture
+def stuck(reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, network: Segment) -> None:
+    """The guest ``g2`` does not stop when its cluster leaves the network."""
+    reconciler.reconcile_once()
+    host.refuses_stops = True
+    leave(service, network)
+    reconciler.reconcile_once()
+
+
+@pytest.mark.usefixtures("stuck")
+def test_a_stuck_guest_that_leaves_delays_no_other_cluster(service: FakeElementApi) -> None:
+    assert (service.reports[-1], service.incomplete[-1]) == (("confirmed", 2), {})
+
+
+@pytest.mark.usefixtures("stuck")
+def test_a_stuck_guest_that_leaves_is_no_drift(reconciler: HostReconciler, service: FakeElementApi) -> None:
+    reconciler.reconcile_once()
+    assert [kind for kind, _ in service.reports] == ["confirmed", "confirmed"]
+
+
+@pytest.mark.usefixtures("stuck")
+def test_a_stuck_guest_that_stops_later_is_confirmed(
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost
+) -> None:
+    host.refuses_stops = False
+    reconciler.reconcile_once()
+    assert (service.reports[-1], service.remaining[-1]) == (("confirmed", 2), {})
+
+
+def test_a_guest_that_stays_after_its_stop_counts_as_remaining(
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, network: Segment
+) -> None:
+    reconciler.reconcile_once()
+    service.want(network.model_copy(update={"guests": network.guests[:1], "members": {}}))
+    host.ignores_steps = True
+    reconciler.reconcile_once()
+    assert "stop g2" in service.remaining[-1]["a"]
+
+
+def test_a_network_that_fails_is_not_confirmed_beside_a_stuck_guest(
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, network: Segment
+) -> None:
+    reconciler.reconcile_once()
+    host.refuses = {"b"}
+    host.refuses_stops = True
+    leave(service, network)
+    reconciler.reconcile_once()
+    assert service.reports[-1] == ("error", 2)

@@ -248,21 +248,21 @@ def test_a_network_is_corrected_although_a_wanted_guest_cannot_stop(
     assert service.incomplete[-1] == {"a": "could not stop g1: the kernel refused"}
 
 
-def test_a_leaving_members_guest_that_cannot_stop_is_not_confirmed(
+def test_a_leaving_members_guest_that_cannot_stop_is_not_confirmed_as_removed(
     reconciler: HostReconciler,
     service: FakeElementApi,
     host: FakeManagedHost,
     make_segment: Make,
     make_guest: Callable[..., GuestWanted],
 ) -> None:
-    """After a confirmation, SBF would regard the member as removed although the member's guest runs."""
+    """After a confirmation without ``remaining``, SBF would regard the member as removed although its guest runs."""
     network = make_segment("a", 100, ("g1",))
     service.want(with_members(network, make_guest, "m1"))
     reconciler.reconcile_once()
     service.want(network)
     host.refuses_stops = True
     reconciler.reconcile_once()
-    assert service.reports == [("confirmed", 1), ("error", 2)]
+    assert service.remaining == [{}, {"a": "could not stop of-m1: the kernel refused"}]
 
 
 def test_a_refused_segment_starts_no_members_guest(

@@ -4,6 +4,9 @@ import pytest
 from cli_calls import RunCommand
 from fake_machine.clusters import DOCUMENTS, SITE, FakeSbf
 
+from virtcloud.client.sbf import SbfClient
+from virtcloud.model.element_views import SiteView
+
 QUARANTINED = {
     "vlan": 112,
     "cluster": "demo",
@@ -30,6 +33,32 @@ def test_a_vlan_id_is_declared_clean_with_a_reason(
     monkeypatch.setitem(DOCUMENTS, PATH, SITE)
     assert run(*CLEAN).stdout == "VLAN 112 is not in quarantine at brno\n"
     assert sbf.put == [(PATH, {"reason": "scrapped"})]
+
+
+def test_a_declaration_for_a_cluster_has_its_id(run: RunCommand, sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DOCUMENTS, "/v1/sites/brno", {**SITE, "quarantine": [QUARANTINED]})
+    query: list[str | None] = []
+    declare = SbfClient.declare_clean
+
+    def record(client: SbfClient, site: str, vlan: int, *, reason: str, cluster_id: str | None) -> SiteView:
+        query.append(cluster_id)
+        return declare(client, site, vlan, reason=reason)
+
+    monkeypatch.setattr(SbfClient, "declare_clean", record)
+    monkeypatch.setitem(DOCUMENTS, PATH, SITE)
+    assert (run(*CLEAN, "--cluster", "demo").exit_code, query, len(sbf.put)) == (0, ["4c1f"], 1)
+
+
+@pytest.mark.parametrize(
+    ("quarantine", "seen"), [([QUARANTINED], "that of cluster demo"), ([], "no quarantine")], ids=["later", "none"]
+)
+def test_the_quarantine_of_another_cluster_is_not_declared_clean(
+    run: RunCommand, sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch, quarantine: list[object], seen: str
+) -> None:
+    monkeypatch.setitem(DOCUMENTS, "/v1/sites/brno", {**SITE, "quarantine": quarantine})
+    result = run(*CLEAN, "--cluster", "former")
+    assert (result.exit_code, sbf.put) == (1, [])
+    assert f"VLAN 112 at brno: expected the quarantine of cluster former, found {seen}; nothing was" in result.stderr
 
 
 def test_elements_without_confirmation_are_named(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:

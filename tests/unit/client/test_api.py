@@ -1,7 +1,9 @@
 """Tests of the Python API."""
 
 import json
-from collections.abc import Iterator
+import pickle
+import re
+from collections.abc import Callable, Iterator
 from itertools import count
 
 import pytest
@@ -9,7 +11,7 @@ from fake_machine.clusters import view
 from fake_machine.script import Script
 
 import virtcloud
-from virtcloud import Client, ClusterSpec, Guest, VirtcloudError
+from virtcloud import AsyncClient, Client, ClusterSpec, Guest, VirtcloudError
 from virtcloud.client.cluster import Cluster
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import BadInput, TimedOut
@@ -35,6 +37,22 @@ def test_a_cluster_shows_its_owner_state_and_vlans(client: Client, script: Scrip
     spec = ClusterSpec(owner="eva", hosts=("brno-h1",))
     script.answer(200, view("demo", spec, ClusterState.ACTIVE).model_dump_json())
     assert repr(client.get("demo")) == "<virtcloud.Cluster demo of eva: active, VLAN 100 at brno, VLAN 100 at praha>"
+
+
+@pytest.mark.parametrize("wrap", [lambda client: client, lambda client: client.sbf, AsyncClient], ids=str)
+def test_the_error_of_pickle_names_the_remedy(client: Client, script: Script, wrap: Callable[[Client], object]) -> None:
+    remedy = f"create a client in each process, for example Client('{script.url}').get(key)"
+    with pytest.raises(TypeError, match=re.escape(remedy)):
+        pickle.dumps(wrap(client))
+
+
+def test_the_error_of_pickling_a_cluster_names_the_remedy(client: Client, script: Script) -> None:
+    script.answer(
+        200, view("demo", ClusterSpec(owner="eva", hosts=("brno-h1",)), ClusterState.ACTIVE).model_dump_json()
+    )
+    cluster = client.get("demo")
+    with pytest.raises(TypeError, match="pass the cluster's key instead"):
+        pickle.dumps(cluster)
 
 
 @pytest.mark.parametrize("method", ["run", "put", "get"])

@@ -12,6 +12,7 @@ import pytest
 
 from sbf_service.image_files import HIDDEN, ImageFolder, Upload
 from virtcloud.model.errors import StorageFull
+from virtcloud.model.image import Sha256
 
 LOCK = fcntl.flock
 
@@ -85,3 +86,54 @@ def test_an_unreadable_upload_is_named_with_the_remedy(hidden: Path, monkeypatch
     monkeypatch.setattr(Path, "open", open_file)
     with pytest.raises(StorageFull, match=f"cannot read {hidden}.*: Permission denied; all replicas must"):
         ImageFolder(hidden.parent).count_uploading("alice")
+
+
+@pytest.fixture
+def unneeded(tmp_path: Path) -> list[Path]:
+    """Two files of images that SBF does not know, and a hidden file of a killed upload."""
+    files = [tmp_path / ("a" * 64), tmp_path / f"{HIDDEN}killed", tmp_path / ("b" * 64)]
+    for file in files:
+        file.write_bytes(b"0123")
+        os.utime(file, (0, 0))
+    return files
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_file_that_cannot_be_removed_is_named_with_the_remedy(
+    unneeded: list[Path], monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    refuse(monkeypatch, unneeded[number], errno.EACCES)
+    with pytest.raises(StorageFull, match=f"cannot remove {unneeded[number]}.*: Permission denied; all replicas must"):
+        ImageFolder(unneeded[0].parent).remove_unknown(frozenset())
+
+
+def test_the_other_files_are_removed_nevertheless(unneeded: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse(monkeypatch, unneeded[0], errno.EIO)
+    with pytest.raises(StorageFull, match="Input/output error; check the file system"):
+        ImageFolder(unneeded[0].parent).remove_unknown(frozenset())
+    assert [file.exists() for file in unneeded] == [True, False, False]
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, refused: Path, number: int) -> None:
+    """Let the removal of the file ``refused`` fail with an error number."""
+    unlink = Path.unlink
+
+    def fail(path: Path, *, missing_ok: bool = False) -> None:
+        if path == refused:
+            raise OSError(number, os.strerror(number))
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", fail)
+
+
+def test_an_unreadable_image_is_named_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(_: Path, **__: object) -> os.stat_result:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "stat", find)
+    folder, checksum = ImageFolder(tmp_path), Sha256("a" * 64)
+    for read in (folder.find, folder.compute_checksum, lambda sha256: folder.contains(sha256, 4)):
+        with pytest.raises(
+            StorageFull, match=f"cannot read {tmp_path / checksum}: Permission denied; all replicas must"
+        ):
+            read(checksum)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
+from urllib.parse import urlsplit
 
 from virtcloud.model.errors import Refused, Unreachable, VirtcloudError
 from virtcloud.model.image import FETCHING, ImageSource, Sha256
@@ -50,6 +51,13 @@ class FetchState:
     def id(self) -> Sha256:
         """The identity of the fetch."""
         return identify_fetch(self.name, self.source)
+
+    @property
+    def server(self) -> str:
+        """The host name and port of the server that sends the file; for other files, ``"SBF"`` or ``"host"``."""
+        if self.source.url is None:
+            return "SBF" if self.source.file is None else "host"
+        return urlsplit(self.source.url).netloc.rpartition("@")[2].lower()
 
     @property
     def missing(self) -> int:

@@ -16,6 +16,7 @@ from typing import Final
 
 from virtcloud.agent import log
 from virtcloud.agent.files import describe_os_error
+from virtcloud.agent.guests.fetch_slots import FetchSlots
 from virtcloud.agent.guests.fetch_states import FetchState, SlotYielded, identify_fetch
 from virtcloud.agent.guests.image_fetch import ImageFetch, ImageSources, check_format
 from virtcloud.agent.guests.image_folder import NEW, SIZE, ImageFolder, content_name, read_size
@@ -62,8 +63,8 @@ class ImageCache:
     clock: Callable[[], float] = time.monotonic
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _fetches: dict[Sha256, FetchState] = field(default_factory=dict)
-    _from_urls: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(MAX_FETCHES))
-    _from_others: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(MAX_FETCHES))
+    _from_urls: FetchSlots = field(default_factory=lambda: FetchSlots(MAX_FETCHES))
+    _from_others: FetchSlots = field(default_factory=lambda: FetchSlots(MAX_FETCHES))
     _cleaning: threading.Lock = field(default_factory=threading.Lock)
     _is_clean: bool = False
 
@@ -103,12 +104,12 @@ class ImageCache:
         self._fetches[fetch.id] = fetch
         return fetch
 
-    def _slots(self, fetch: FetchState) -> threading.Semaphore:
+    def _slots(self, fetch: FetchState) -> FetchSlots:
         return self._from_others if fetch.source.url is None else self._from_urls
 
     def _occupy_slot(self, fetch: FetchState) -> None:
         fetch.waits = True
-        self._slots(fetch).acquire()
+        self._slots(fetch).acquire(fetch.server)
         fetch.waits = False
 
     def _check_architecture(self, name: Name, source: ImageSource) -> None:
@@ -122,6 +123,7 @@ class ImageCache:
         self._occupy_slot(fetch)
         try:
             self._install(fetch)
+            self._slots(fetch).record_attempt(fetch.server, failed=False)
             with self._lock:
                 self._fetches.pop(fetch.id, None)
         except Unreachable as error:  # keep the partial file for the next fetch
@@ -138,7 +140,7 @@ class ImageCache:
         except Exception as error:  # noqa: BLE001 - raised by the next call of `require`
             self._fail(fetch, log.internal_error(error, image=fetch.name))
         finally:
-            self._slots(fetch).release()
+            self._slots(fetch).release(fetch.server)
         self.wake()
 
     def _discard(self, fetch: FetchState) -> None:
@@ -232,13 +234,14 @@ class ImageCache:
     def _wait(self, fetch: FetchState, attempts: int, error: VirtcloudError) -> None:
         """Wait before the next attempt. Raise ``error`` if no guest has needed the image for `UNWANTED_S` seconds.
 
-        Another fetch can run during the wait. Without this rule, `MAX_FETCHES` servers that do not answer would stop
-        all fetches.
+        Another fetch can run during the wait, and other servers' fetches then come first (`FetchSlots`). Without these
+        rules, servers that do not answer would stop all fetches.
         """
         fetch.trouble = str(error)
+        self._slots(fetch).record_attempt(fetch.server, failed=True)
         if not fetch.is_wanted(self.clock()):
             raise error
-        self._slots(fetch).release()
+        self._slots(fetch).release(fetch.server)
         try:
             self.pause(min(FIRST_PAUSE_S * 2.0 ** min(attempts - 1, 30), LONGEST_PAUSE_S))
         finally:

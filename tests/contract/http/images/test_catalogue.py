@@ -104,6 +104,19 @@ def test_a_used_image_cannot_be_removed(world: World, folder: Path, alice: str) 
     assert files(folder) == []
 
 
+def test_a_removal_names_a_file_that_cannot_be_removed(world: World, folder: Path, alice: str) -> None:
+    upload(world, alice)
+    (folder / ("b" * 64)).mkdir()  # unlink(2) refuses a folder
+    status, kind, detail = problem(ask(world, "DELETE", "/v1/images/disk", token=alice))
+    assert (status, kind) == (507, "storage-full")
+    assert detail == (
+        "image disk is removed from the catalogue, but its file may remain: SBF cannot remove "
+        f"{folder / ('b' * 64)}: Is a directory; check the file system of this folder, its locks (flock), and the "
+        "limit of open files; the next upload or removal of an image removes the file"
+    )
+    assert files(folder) == ["b" * 64]
+
+
 def test_a_file_remains_while_another_image_uses_the_file(world: World, folder: Path, alice: str, bob: str) -> None:
     upload(world, alice)
     upload(world, bob, name="copy")

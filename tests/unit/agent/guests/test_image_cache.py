@@ -5,6 +5,7 @@ import io
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -129,6 +130,22 @@ def test_servers_that_do_not_answer_delay_no_other_image(host: Host) -> None:
         with pytest.raises(StepPending):
             host.cache.require(IMAGE, silent, host.path / "guests/g2")
     assert isinstance(host.get(), QemuImage)
+
+
+def test_many_images_of_a_server_that_does_not_answer_delay_no_other_server(
+    host: Host, server: FileServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(url_transfers, "TIMEOUT_S", 0.3)
+    pauses: list[float] = []
+    host.cache.pause = pauses.append
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts connections, and never answers
+        for number in range(10):
+            source = host.source(str(number).encode(), url=f"http://127.0.0.1:{silent.getsockname()[1]}/{number}")
+            require_pending(host, IMAGE, source)
+        assert isinstance(host.get(), QemuImage)
+        attempts = len(pauses)
+        host.cache.clock = lambda: time.monotonic() + 200  # no guest needs the other images
+    assert attempts < 5
 
 
 def test_a_server_that_sends_too_slowly_is_asked_again(
