@@ -230,15 +230,14 @@ class _Draft:
                 )
 
     def notes(self, part: SitePart) -> Iterator[str]:
-        """Yield notes on missing parts of the draft."""
+        """Yield notes on missing parts of the draft. Without any reading there is no draft, so yield no notes."""
+        if not any(survey.is_read for survey in self.surveys):
+            return
         drafted = {switch.name for switch in part.site.switches}
         for survey in self.surveys:
             name = survey.switch.name
             if name not in drafted:
-                yield (
-                    f"switch {name} is not in the draft, because LLDP shows no cable of it: enable LLDP on the switch "
-                    "and its neighbours, or list its ports (ports: […]) in the file"
-                )
+                yield f"switch {name} is not in the draft, because {_explain_absence(survey)}"
             elif survey.is_read and not survey.neighbours and survey.fault is None:
                 yield f"switch {name} has no LLDP neighbours: add its links to the draft"
         members = sorted({seen.port for seen in self.observations() if self._is_member_text(seen)})
@@ -256,6 +255,15 @@ class _Draft:
 
     def _is_member_text(self, seen: NeighbourObservation) -> bool:
         return seen.in_topology and self._is_member(PortRef(seen.port))
+
+
+def _explain_absence(survey: SwitchSurvey) -> str:
+    """Return why a switch is not in the draft, with the remedy."""
+    ports = "or list its ports (ports: […]) in the file"
+    if survey.fault is None:
+        return f"LLDP shows no cable of it: enable LLDP on the switch and its neighbours, {ports}"
+    unread = "its LLDP neighbours" if survey.is_read else "it"
+    return f"{unread} could not be read: correct the cause that the error of this switch names, {ports}"
 
 
 def _pool_notes(surveys: Sequence[SwitchSurvey], pool: VlanSet, size: int) -> Iterator[str]:

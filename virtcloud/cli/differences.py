@@ -11,6 +11,7 @@ from virtcloud.cli.printing import format_time
 from virtcloud.model.changes import ClusterDryRun, ElementDifference, ElementReconciliation, HostDifference
 from virtcloud.model.document import Document
 from virtcloud.model.edge import DEVICE_KINDS, NO_SERVICE, Circuit, CircuitRemnant, DeviceDifference, EdgeDifference
+from virtcloud.model.message_text import count_of
 from virtcloud.model.switch_state import SwitchDifference
 from virtcloud.model.transport import TransportKind
 from virtcloud.model.values import PortName
@@ -108,7 +109,7 @@ def _format_host(change: HostDifference) -> Iterator[str]:
         tagging = " (untagged)" if placement.untagged else ""
         yield f"+ {placement.port}{tagging}: VLAN {placement.vlan} for cluster {placement.key}"
         yield from (
-            f"+ guest {guest.name} ({guest.image}, {guest.memory_mb} MiB, {guest.cpus} cpus)"
+            f"+ guest {guest.name} ({guest.image}, {guest.memory_mb} MiB, {count_of(guest.cpus, 'CPU')})"
             for guest in placement.guests
         )
 

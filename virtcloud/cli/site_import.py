@@ -76,9 +76,8 @@ def import_(  # noqa: PLR0913, PLR0917 - click passes each option by its name
     )
     survey = SiteSurvey.model_validate_json(run_driver_program(MODULE, request, "site import"))
     printing.print_json(survey) if as_json else print_survey(survey)
-    if draft is not None and any(switch.is_read for switch in survey.switches):
-        write_draft(draft, survey)
-        click.echo(f"the draft is in {draft}; check it: virtcloud topology check {draft}", err=as_json)
+    if draft is not None:
+        click.echo(_store_draft(draft, survey), err=as_json)
     if survey.faults:
         raise ElementError("\n".join(survey.faults))
 
@@ -123,6 +122,14 @@ def _format_ports(vlan: SurveyedVlan) -> str:
         more = f" and {len(ports) - SHOWN_PORTS} more" if len(ports) > SHOWN_PORTS else ""
         parts.append(f"{switch}: {', '.join(ports[:SHOWN_PORTS])}{more}")
     return "; ".join(parts)
+
+
+def _store_draft(path: Path, survey: SiteSurvey) -> str:
+    """Write the draft if a switch was read. Return the line that reports the result."""
+    if not any(switch.is_read for switch in survey.switches):
+        return "no draft was written, because no switch could be read"
+    write_draft(path, survey)
+    return f"the draft is in {path}; check it: virtcloud topology check {path}"
 
 
 def write_draft(path: Path, survey: SiteSurvey) -> None:

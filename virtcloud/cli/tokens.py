@@ -10,7 +10,7 @@ from virtcloud.cli import printing
 from virtcloud.cli.groups import SummaryGroup
 from virtcloud.cli.options import DurationType, open_client
 from virtcloud.client.api import Client
-from virtcloud.client.credentials import PREFIX, default_token_file, write_token
+from virtcloud.client.credentials import PREFIX, check_token, default_token_file, write_token
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.access import Identity, NewToken, Role, TokenView
 from virtcloud.model.durations import MAX_TOKEN_S
@@ -39,6 +39,7 @@ def login(context: click.Context, token_input: TextIO | None) -> None:
     token = (token_input.read() if token_input else _prompt_for_token()).strip()
     if not token:
         raise BadInput("expected a token such as vc_…, got an empty line")
+    check_token(token if token.startswith(PREFIX) else "", "token")
     connection = context.find_root().obj
     with Client(connection.url, token=token, ca_file=connection.ca_file, certificate=connection.certificate) as client:
         identity = client.sbf.whoami()

@@ -56,7 +56,7 @@ def build_tls_context(scheme: str, trust: TlsTrust) -> ssl.SSLContext | bool:
     try:
         context = ssl.create_default_context(cafile=trust.ca_file)
     except OSError as error:
-        raise BadInput(f"CA file {trust.ca_file}: expected certificates (PEM): {error}") from error
+        raise BadInput(f"CA file {trust.ca_file}: expected certificates (PEM): {error.strerror or error}") from error
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
         if trust.certificate is not None:
@@ -64,7 +64,7 @@ def build_tls_context(scheme: str, trust: TlsTrust) -> ssl.SSLContext | bool:
     except OSError as error:
         raise BadInput(
             f"certificate file {trust.certificate}: expected a certificate and its key (PEM, the key without a "
-            f"password): {error}"
+            f"password): {error.strerror or error}"
         ) from error
     return context
 

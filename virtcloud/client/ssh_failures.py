@@ -45,6 +45,6 @@ def explain_failure(messages: str, code: int | None = SSH_FAILED) -> str:
         return "; ".join(own)
     for pattern, remedy in REMEDIES.items():
         if found := next((line for line in lines if re.search(pattern, line)), None):
-            return f"{found}; {remedy}"
+            return f"{found.rstrip('.')}; {remedy}"
     last = next((line for line in reversed(lines) if line), None)
     return last or f"ssh ended with exit code {code} before the command started"

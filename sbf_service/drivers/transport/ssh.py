@@ -268,4 +268,5 @@ def _quote_last_line(output: str) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    return next((line.strip().rstrip(".") for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    text = (isinstance(error, OSError) and error.strerror) or str(error)
+    return next((line.strip().rstrip(".") for line in text.splitlines() if line.strip()), type(error).__name__)

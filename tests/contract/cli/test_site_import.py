@@ -145,6 +145,8 @@ def test_without_a_reading_no_pool_is_proposed(site_import: Callable[..., Comple
     assert "no VLAN was read" in ended.stderr
     assert "free VLAN IDs: none\nproposed pool: none\n" in ended.stdout
     assert not (tmp_path / "draft.yaml").exists()
+    assert "no draft was written, because no switch could be read" in ended.stdout
+    assert "LLDP shows no cable" not in ended.stdout
 
 
 def test_odd_characters_of_a_neighbours_name_are_replaced(tmp_path: Path) -> None:

@@ -25,6 +25,14 @@ def test_a_closed_port_is_described_in_one_sentence(make_bench: MakeBench) -> No
         driver.read(bench.managed)
 
 
+def test_an_unreachable_network_is_described_without_a_number(make_bench: MakeBench) -> None:
+    bench = make_bench("cisco_ios")
+    bench.switch.address = "255.255.255.255:22"  # connect(2) to this address always fails at once
+    driver = driver_for(bench.switch, bench.a)
+    with pytest.raises(Unreachable, match=r"does not answer: [A-Z][a-z ]+; SBF tries again$"):
+        driver.read(bench.managed)
+
+
 def test_a_wrong_password_is_refused(make_bench: MakeBench) -> None:
     bench = make_bench("dell_os10")
     bench.switch.password = "another"  # noqa: S105

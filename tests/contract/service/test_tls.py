@@ -23,6 +23,7 @@ from sbf_service.bootstrap import build_service
 from sbf_service.server import open_sockets
 from sbf_service.settings import read_settings
 from virtcloud.client.api import Client
+from virtcloud.client.http_clients import TlsTrust, build_http_client
 from virtcloud.model.errors import BadInput, ServiceUnreachable, Unauthenticated
 
 
@@ -265,6 +266,12 @@ def test_unsafe_tls_settings_are_refused_at_the_start(tmp_path: Path, changes: d
     config.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items()))
     with pytest.raises(BadInput, match=re.escape(message)):
         open_sockets(build_service(read_settings(config)))
+
+
+@pytest.mark.parametrize("trust", [TlsTrust(ca_file="/none"), TlsTrust(certificate="/none")])
+def test_a_missing_certificate_file_is_described_without_a_number(trust: TlsTrust) -> None:
+    with pytest.raises(BadInput, match=r"file /none: expected .*: No such file or directory$"):
+        build_http_client("https://127.0.0.1:1", trust)
 
 
 def test_an_invalid_certificate_file_is_bad_input(tmp_path: Path) -> None:

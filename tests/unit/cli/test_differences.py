@@ -47,7 +47,7 @@ def test_a_dry_run_prints_changes_and_creates_nothing(run: RunCommand, sbf: Fake
         "host brno-h1 at brno, never reported:",
         "  - cluster old",
         "  + eth0: VLAN 100 for cluster demo",
-        "  + guest g1 (busybox, 256 MiB, 1 cpus)",
+        "  + guest g1 (busybox, 256 MiB, 1 CPU)",
     ]
     assert sbf.clusters == {}
 

@@ -123,7 +123,7 @@ def test_an_invalid_token_is_reported_with_its_file(home: Path) -> None:
         read_token(write(home / "t", "-----BEGIN CERTIFICATE-----"))
 
 
-@pytest.mark.parametrize("token", [b"vc_a\nvc_b\n", b"vc_\xff\n", "vc_é\n".encode(), b"vc_a b\n"])
+@pytest.mark.parametrize("token", [b"vc_a\nvc_b\n", b"vc_\xff\n", "vc_é\n".encode(), b"vc_a b\n", b"password\n"])
 def test_text_that_is_no_token_is_neither_sent_nor_shown(home: Path, script: Script, token: bytes) -> None:
     (home / "t").write_bytes(token)
     (home / "t").chmod(0o600)

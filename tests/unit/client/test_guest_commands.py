@@ -42,6 +42,12 @@ def test_a_failed_login_has_a_remedy(message: str, remedy: str) -> None:
     assert remedy in explain_failure(message)
 
 
+def test_a_full_stop_before_the_remedy_is_removed() -> None:
+    assert explain_failure("eva@g1: Permission denied (publickey).").startswith(
+        "eva@g1: Permission denied (publickey); expected a key that the guest accepts: "
+    )
+
+
 def test_an_unknown_message_is_shown_without_control_characters() -> None:
     assert explain_failure("first\nlast \x1b[31mred\n\n") == "last \ufffd[31mred"
     assert explain_failure("", -9) == "ssh ended with exit code -9 before the command started"

@@ -65,6 +65,17 @@ def test_an_unread_switch_gets_the_ports_that_others_see() -> None:
     assert survey.faults == ("switch sw2 does not answer",)
 
 
+@pytest.mark.parametrize(("is_read", "unread"), [(False, "it"), (True, "its LLDP neighbours")])
+def test_a_fault_and_not_lldp_explains_a_missing_switch(is_read: bool, unread: str) -> None:
+    notes = describe(switch("sw1", "p1"), switch("sw2", is_read=is_read, fault="switch sw2 refuses")).notes
+    (note,) = (note for note in notes if note.startswith("switch sw2"))
+    assert note.startswith(f"switch sw2 is not in the draft, because {unread} could not be read: correct the cause")
+
+
+def test_without_a_reading_no_note_describes_the_draft() -> None:
+    assert describe(switch("sw1", is_read=False, fault="switch sw1 does not answer")).notes == ()
+
+
 def test_members_of_an_aggregate_are_named_and_not_linked() -> None:
     neighbours = (sees("p1", "sw2", "p1"), sees("p2", "sw2", "p2"))
     first = switch("sw1", surveys={"p1": MEMBER, "p2": MEMBER, "po1": UNUSED}, neighbours=neighbours)
