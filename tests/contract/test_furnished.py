@@ -1,4 +1,4 @@
-"""Tests of copies of furnished SQLite databases (:mod:`sbf_fakes.furnished`)."""
+"""Tests of copies of furnished databases (:mod:`sbf_fakes.furnished`)."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -7,10 +7,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from postgres import PostgresServer
 from sbf_fakes import furnished
 from sbf_fakes.world import World, make_world, spec, three_edges
+from sqlalchemy import make_url
 
 from virtcloud.model.access import Role
+from virtcloud.model.topology import Topology
 
 
 @pytest.fixture
@@ -66,3 +69,31 @@ def test_the_last_copies_are_kept(worlds: list[World], monkeypatch: pytest.Monke
     for world, pool in zip(worlds, ("7", "8", "7", "7"), strict=True):
         world.furnish(pool)
     assert [str(world.site("brno").pool) for world in worlds] == ["7", "8", "7", "7"]
+
+
+@pytest.mark.postgresql
+def test_postgresql_rows_are_copied_unless_the_database_was_changed(
+    postgres_server: PostgresServer, postgresql: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = []
+    put_topology = World.put_topology
+
+    def counted(world: World, topology: Topology) -> None:
+        stored.append(topology)
+        put_topology(world, topology)
+
+    monkeypatch.setattr(World, "put_topology", counted)
+    found = []
+    for is_changed in (False, False, True):
+        postgres_server.restore_rows(str(make_url(postgresql).database))
+        world = World(postgresql)
+        if is_changed:
+            world.token(Role.OPERATOR, "alice")
+        world.furnish("7-9")
+        world.put("demo", spec("brno-h1"))
+        world.settle()
+        found.append((len(stored), world.view("demo").state, [(row.id, row.what) for row in world.audit()]))
+        world.close()
+    first, copied, changed = found
+    assert copied == first
+    assert (changed[0], changed[2][0]) == (2, (1, "token_created"))

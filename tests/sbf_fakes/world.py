@@ -17,7 +17,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.orm import Session
 
 from sbf_fakes.edges import FakeEdges
-from sbf_fakes.furnished import FurnishedCopy
+from sbf_fakes.furnished import find_copy
 from sbf_fakes.switches import FakeSwitches
 from sbf_service.bootstrap import SbfService, build_service
 from sbf_service.domain.due_elements import is_due
@@ -222,7 +222,7 @@ class World:
     def furnish(self, pool: str = "100-139", topology: Topology | None = None) -> None:
         """Store a topology, by default :func:`three_sites`, and a pool for each of its sites."""
         document = topology or three_sites()
-        copy = FurnishedCopy(self.database, pool, document, self.clock.now) if self.clock.stands else None
+        copy = find_copy(self.database, pool, document, self.clock.now) if self.clock.stands else None
         if copy and copy.restore():
             return
         self.put_topology(document)
