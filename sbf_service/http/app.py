@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 from importlib import metadata
 from typing import Any
 
@@ -151,6 +152,7 @@ def _document_problems(app: FastAPI) -> None:
     app.openapi = openapi  # type: ignore[method-assign] # FastAPI's documented way to change the document
 
 
+@cache
 def _version() -> str:
     try:
         return metadata.version("virtcloud")

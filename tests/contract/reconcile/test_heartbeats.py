@@ -14,6 +14,7 @@ import paramiko
 import pytest
 from emulators import emulate
 from emulators.switch_device import EmulatedSwitch
+from migrated import create_sqlite
 from sbf_fakes.world import World, make_world, spec
 from sqlalchemy import select
 
@@ -283,11 +284,11 @@ def run_pair(folder: Path, **timing: float) -> Iterator[ReplicaPair]:
         credential = {"username": device.username} | {
             name: {"file": str(folder / name)} for name in ("password", "enable")
         }
-        settings = {"database": f"sqlite:///{folder}/sbf.db", "credentials": {"lab": credential}, "timing": timing}
+        create_sqlite(database := f"sqlite:///{folder}/sbf.db")
+        settings = {"database": database, "credentials": {"lab": credential}, "timing": timing}
         first, second = (
             build_service(ServiceSettings.model_validate(settings | {"replica": name})) for name in ("one", "two")
         )
-        first.prepare()
         with first.store.change() as unit:
             put_topology(unit, site_of(device))
             put_pool(unit, "brno", Pool(vlans=VlanSet.parse("100-139")), first.reserved)
