@@ -39,7 +39,9 @@ def test_a_cluster_shows_its_owner_state_and_vlans(client: Client, script: Scrip
     assert repr(client.get("demo")) == "<virtcloud.Cluster demo of eva: active, VLAN 100 at brno, VLAN 100 at praha>"
 
 
-@pytest.mark.parametrize("wrap", [lambda client: client, lambda client: client.sbf, AsyncClient], ids=str)
+@pytest.mark.parametrize(
+    "wrap", [lambda client: client, lambda client: client.sbf, AsyncClient], ids=("Client", "SbfClient", "AsyncClient")
+)
 def test_the_error_of_pickle_names_the_remedy(client: Client, script: Script, wrap: Callable[[Client], object]) -> None:
     remedy = f"create a client in each process, for example Client('{script.url}').get(key)"
     with pytest.raises(TypeError, match=re.escape(remedy)):
