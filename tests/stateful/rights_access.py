@@ -48,6 +48,8 @@ class AccessActions(ClusterActions):
         answer = self.on_cluster(actor, method, key, rest, right="own")
         if answer is not None and answer.is_success and view is not None:
             (self.invited.add if method == "PUT" else self.invited.discard)((view.id, user))
+            if method == "DELETE":  # the answer lists the profiles that the call revoked
+                answer = self.call(actor, method, f"/v1/clusters/{key}{rest}")
             self.repeat(actor, answer, method, f"/v1/clusters/{key}{rest}")
 
     def make_a_profile(self, choose: Choice) -> None:
