@@ -42,19 +42,23 @@ _INCREMENT = (
 class NewRevision:
     """The new wanted revision of an element, and the element's recorded state.
 
-    ``error`` is the element's error text without the errors of single clusters.
+    ``trouble`` and ``troubles`` are the element's error report and the errors of single clusters (``ElementRow``).
     """
 
     kind: ElementKind
     site: Name
     revision: int
     confirmed: int
-    error: str | None
+    trouble: str | None
+    troubles: str | None
     reachable: bool
     last_seen: datetime | None
 
-    def make_status(self, element: Name) -> PlacementStatus:
-        """Return the status of a cluster's new placement on ``element``."""
+    def make_status(self, element: Name, network: str | None) -> PlacementStatus:
+        """Return the status of a new cluster's placement on ``element``.
+
+        ``network`` is the ID of the network that the cluster joins.
+        """
         return PlacementStatus(
             element=element,
             kind=self.kind,
@@ -63,7 +67,7 @@ class NewRevision:
             removed=None,
             confirmed=self.confirmed,
             reachable=self.reachable,
-            trouble=self.error,
+            trouble=find_cluster_error(self.trouble, self.troubles, network),
             last_seen=self.last_seen,
         )
 
@@ -101,7 +105,8 @@ def _make_new_revision(row: Any) -> NewRevision:  # noqa: ANN401 - a row of _INC
         site=Name(row.site),
         revision=row.wanted_revision,
         confirmed=row.confirmed_revision,
-        error=None if row.trouble is None else find_cluster_error(row.trouble, row.troubles),
+        trouble=row.trouble,
+        troubles=row.troubles,
         reachable=row.reachable,
         last_seen=row.last_seen,
     )

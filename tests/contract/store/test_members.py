@@ -31,6 +31,14 @@ def test_a_member_is_placed_only_on_its_path(ring: World) -> None:
     assert [part.element for part in ring.view("m1").placements] == ["brno-h2", "brno-sw1"]
 
 
+def test_the_answer_to_a_member_has_its_networks_error(ring: World) -> None:
+    report = {"revision": 1, "message": "x", "clusters": {ring.view("root").id: "the bridge is missing"}}
+    assert ask(ring, "POST", "/v1/elements/brno-h1/trouble", report).status_code == 204
+    answer = ring.put("m1", member("brno-h1")).view
+    assert answer == ring.view("m1")
+    assert answer.placements[0].trouble == "the bridge is missing"
+
+
 def test_a_member_extends_its_network_to_a_site(ring: World) -> None:
     before = ring.view("root")
     view = join_network(ring, "m1", "praha-h1")
