@@ -203,9 +203,9 @@ def _create(unit: Unit, new: NewCluster, reserved: ReservedVlans) -> ClusterView
     if planned.joined is not None:
         suspend_uncertified(unit, planned.joined.id)
     unit.changed |= {f"cluster:{new.key}", state_topic(new.key)}
-    network = None if planned.cluster.joined is None else planned.cluster.joined.key
-    statuses = tuple(revision.make_status(Name(name)) for name, revision in revisions.items())
+    statuses = tuple(revision.make_status(Name(name), row.network) for name, revision in revisions.items())
     joined = make_joined_view(planned.ids.transport, planned.ids.service)
+    network = None if planned.cluster.joined is None else planned.cluster.joined.key
     return format_cluster(row, network, statuses, planned.ids.vlans, joined)
 
 

@@ -42,7 +42,8 @@ _INCREMENT = (
 class NewRevision:
     """The new wanted revision of an element, and the element's recorded state.
 
-    ``error`` is the element's error text without the errors of single clusters.
+    ``error`` is the element's complete error text. ``cluster_errors`` contains the errors of single clusters
+    (:func:`.find_cluster_error`).
     """
 
     kind: ElementKind
@@ -50,11 +51,15 @@ class NewRevision:
     revision: int
     confirmed: int
     error: str | None
+    cluster_errors: str | None
     reachable: bool
     last_seen: datetime | None
 
-    def make_status(self, element: Name) -> PlacementStatus:
-        """Return the status of a cluster's new placement on ``element``."""
+    def make_status(self, element: Name, network: str | None) -> PlacementStatus:
+        """Return the status of a new cluster's placement on ``element``.
+
+        ``network`` is the ID of the network that the cluster joins, or None if the cluster creates its network.
+        """
         return PlacementStatus(
             element=element,
             kind=self.kind,
@@ -63,7 +68,7 @@ class NewRevision:
             removed=None,
             confirmed=self.confirmed,
             reachable=self.reachable,
-            trouble=self.error,
+            trouble=find_cluster_error(self.error, self.cluster_errors, network),
             last_seen=self.last_seen,
         )
 
@@ -101,7 +106,8 @@ def _make_new_revision(row: Any) -> NewRevision:  # noqa: ANN401 - a row of _INC
         site=Name(row.site),
         revision=row.wanted_revision,
         confirmed=row.confirmed_revision,
-        error=None if row.trouble is None else find_cluster_error(row.trouble, row.troubles),
+        error=row.trouble,
+        cluster_errors=row.troubles,
         reachable=row.reachable,
         last_seen=row.last_seen,
     )
