@@ -10,6 +10,7 @@ from sbf_fakes.edges import FakeEdge
 from sbf_fakes.world import World
 from sbf_service.domain.paths import LiveCluster, find_cluster_ports
 from virtcloud.model.element import Switch
+from virtcloud.model.errors import VirtcloudError
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Link
 from virtcloud.model.values import Name, PortRef
@@ -102,3 +103,11 @@ def is_connected(topology: Topology, cluster: LiveCluster) -> bool:
         groups.update(dict.fromkeys(both, both))
     hosts = cluster.spec.all_hosts if cluster.joined is None else ()
     return len({frozenset(groups[host]) for host in hosts}) < 2
+
+
+def is_on_path(topology: Topology, cluster: LiveCluster, port: PortRef) -> bool:
+    """Return whether a cluster's path contains a port. An ending cluster may have no path any more."""
+    try:
+        return port in find_cluster_ports(topology, cluster)
+    except VirtcloudError:
+        return False

@@ -33,8 +33,11 @@ class RecomputedState:
     topology: Topology | None = None
     checks: int = 0
 
-    def check(self, unit: Unit) -> None:
-        """Compare the topology, all placements and revisions, and the wanted state of one element."""
+    def check(self, unit: Unit) -> list[LiveCluster]:
+        """Compare the topology, all placements and revisions, and the wanted state of one element.
+
+        Return the live clusters.
+        """
         topology, live = self._check_topology(read_topology(unit)), read_live_clusters(unit)
         placements = defaultdict(set)
         for part in unit.session.query(PlacementRow).filter(PlacementRow.removed_revision.is_(None)):
@@ -49,6 +52,7 @@ class RecomputedState:
         on_element = [one for one in live if name in find_elements(topology, one)]
         assert read_wanted_revision(unit, name).wanted == compute_wanted(name, topology, on_element)
         self.checks += 1
+        return live
 
     def _check_topology(self, topology: Topology) -> Topology:
         if self.topology != topology:

@@ -132,11 +132,15 @@ def add_site(document: Document, _site: Document, choose: Choice) -> None:
 def remove_element(document: Document, site: Document, choose: Choice) -> None:
     element = choose(list_elements(site))
     if element is not None:
-        for kind in ("switches", "edges", "hosts", "gateways"):
-            site[kind] = [one for one in site[kind] if one is not element]
-        name = element["name"]
-        document["links"] = [one for one in document["links"] if name not in find_ends(one)]
-        site["attachments"] = [one for one in site["attachments"] if PortRef(one["port"]).element != name]
+        drop_element(document, site, element["name"])
+
+
+def drop_element(document: Document, site: Document, name: str) -> None:
+    """Remove an element of a site, with its links and attachments."""
+    for kind in ("switches", "edges", "hosts", "gateways"):
+        site[kind] = [one for one in site.get(kind, ()) if one["name"] != name]
+    document["links"] = [one for one in document["links"] if name not in find_ends(one)]
+    site["attachments"] = [one for one in site["attachments"] if PortRef(one["port"]).element != name]
 
 
 def add_element(document: Document, site: Document, choose: Choice) -> None:
@@ -163,6 +167,22 @@ def move_link(document: Document, site: Document, choose: Choice) -> None:
         link[choose(["b", "a"]) or "b"] = port
 
 
+def move_host(document: Document, site: Document, choose: Choice) -> None:
+    """Move a host's link to a port without a link, usually of another switch of the site."""
+    linked = {end for one in document["links"] for end in (one["a"], one["b"])}
+    link = choose(list_links_of_hosts(document, site))
+    port = choose([port for port in list_ports(document, site, "switches") if port not in linked])
+    if link is not None and port is not None:
+        link["b"] = port
+
+
+def exchange_links(document: Document, site: Document, choose: Choice) -> None:
+    """Exchange the switch ports of two hosts' links, as somebody does who connects cables wrongly."""
+    first, second = choose(list_links_of_hosts(document, site)), choose(list_links_of_hosts(document, site))
+    if first is not None and second is not None:
+        first["b"], second["b"] = second["b"], first["b"]
+
+
 def add_link(document: Document, site: Document, choose: Choice) -> None:
     ports = list_ports(document, site, "switches")
     a, b = choose(ports), choose(ports + list_ports(document, site, "hosts") + list_ports(document, site, "edges"))
@@ -177,8 +197,7 @@ def remove_link(document: Document, site: Document, choose: Choice) -> None:
 
 def toggle_access(document: Document, site: Document, choose: Choice) -> None:
     """Make a host's link an access link, or a trunk again."""
-    hosts = {host["name"] for host in site["hosts"]}
-    if link := choose([link for link in list_links_at(document, site) if hosts & find_ends(link)]):
+    if link := choose(list_links_of_hosts(document, site)):
         link["access"] = not link.get("access", False)
 
 
@@ -240,6 +259,12 @@ def exchange_names(document: Document, _site: Document, choose: Choice) -> None:
 def list_links_at(document: Document, site: Document) -> list[Document]:
     names = {element["name"] for element in list_elements(site)}
     return [link for link in document["links"] if names & find_ends(link)]
+
+
+def list_links_of_hosts(document: Document, *sites: Document) -> list[Document]:
+    """Return the links of the hosts at these sites, or at all sites."""
+    hosts = {host["name"] for site in sites or document["sites"] for host in site["hosts"]}
+    return [link for link in document["links"] if hosts & find_ends(link)]
 
 
 def find_ends(link: Document) -> set[str]:

@@ -1,8 +1,12 @@
 """Changes that administrators make to the devices of a topology: ports, VLANs, and replaced devices."""
 
 from collections.abc import Callable
+from contextlib import suppress
 
-from sbf_fakes.topology_changes import SITES, Choice
+from pydantic import ValidationError
+from sbf_fakes.edges import FakeEdge
+from sbf_fakes.switches import FakeSwitch
+from sbf_fakes.topology_changes import SITES, Choice, drop_element
 from stateful.topology_invariants import OFFICES, OLD_VLAN, TopologyInvariants
 
 from sbf_service.store.tables import PortRow
@@ -16,6 +20,10 @@ from virtcloud.model.values import VlanId
 NAMES = [f"{site}-{end}" for site in SITES for end in ("sw1", "sw2", "pe1")]
 USE = PortUse(mode="access", access=VlanId(20))
 """The configuration of a port in other use."""
+
+
+def has_fault(device: FakeSwitch | FakeEdge) -> bool:
+    return device.cut_off or device.refuses or device.lies or device.unsafe or device.cut_off_after is not None
 
 
 class DeviceChanges(TopologyInvariants):
@@ -69,6 +77,17 @@ class DeviceChanges(TopologyInvariants):
             if choose.random() < 0.6:
                 self.describe_another_device(name, choose)
 
+    def remove_a_device(self, choose: Choice) -> None:
+        """Remove a device and its links from the topology: if possible, a switch with a VLAN for offices."""
+        document = self.world.topology().model_dump(mode="json", exclude_none=True)
+        devices = [one for site in document["sites"] for one in (*site["switches"], *site["edges"])]
+        if (device := choose([one for one in devices if self.offices[one["name"]]]) or choose(devices)) is not None:
+            site = next(site for site in document["sites"] if device in (*site["switches"], *site["edges"]))
+            drop_element(document, site, device["name"])
+            with suppress(ValidationError):  # the edge of a transport may be linked to the switch
+                wanted = Topology.model_validate(document)
+                self.try_change(lambda: self.world.put_topology(wanted))
+
     def install_another_device(self, name: str, choose: Choice) -> None:
         """Replace a device by another one without configuration, or with an old VLAN of another SBF."""
         switch, edge = self.find_devices(name)
@@ -91,3 +110,23 @@ class DeviceChanges(TopologyInvariants):
         if (name := choose(list(self.world.topology().elements))) is not None:
             with self.world.store.change(who="operator") as unit:
                 declare_element_clean(unit, name, "checked")
+
+    # Faults.
+
+    def begin_or_end_a_fault(self, choose: Choice) -> None:
+        """Begin a fault of a device, or end all its faults. At most two devices have faults at the same time."""
+        faulty = [name for name in NAMES if any(has_fault(device) for device in self.find_devices(name))]
+        if len(faulty) > 1 or (faulty and choose.random() < 0.5):
+            self.end_faults(choose.choice(faulty))
+            return
+        fault = choose.choice(("cut_off", "cut_off", "refuses", "lies", "unsafe"))
+        for device in self.find_devices(
+            choose([one.name for one in self.world.topology().elements.values() if isinstance(one, Device)])
+            or choose.choice(NAMES)
+        ):
+            setattr(device, fault, True)
+
+    def restart_a_device(self, choose: Choice) -> None:
+        name = choose.choice(NAMES)
+        self.world.switches[name].reboot()  # the VLAN table stays
+        self.world.edges[name].circuits = set(self.world.edges[name].startup)

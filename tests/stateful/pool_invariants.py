@@ -6,7 +6,7 @@ An element is *unchecked* if SBF has not read the element since a restore.
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sbf_fakes.carriers import EDGES, ELEMENTS, OFFICES, SWITCHES, Carriers, site_of
+from sbf_fakes.carriers import DEVICES, EDGES, ELEMENTS, OFFICES, SWITCHES, Carriers, site_of
 from sbf_fakes.world import SITES, World
 from sqlalchemy import func, select
 
@@ -15,6 +15,7 @@ from sbf_service.store.elements import read_wanted_revision
 from sbf_service.store.quotas import NO_LIMITS, find_limits
 from sbf_service.store.service_tables import AuditRow
 from sbf_service.store.tables import ElementRow
+from sbf_service.store.unchecked_elements import declare_element_clean
 from sbf_service.store.vlan_tables import FreeVlanRow
 from virtcloud.model.cluster import ENDED_STATES, ClusterState
 from virtcloud.model.errors import Conflict, Forbidden, Gone, IllegalTransition, NotFound
@@ -63,8 +64,10 @@ class PoolInvariants:
     def checked_elements_carry_only_claimed_ids(self, views: list[ClusterView]) -> None:
         """The cluster that claims a carried VLAN ID may have ended: its VLAN IDs are then in quarantine."""
         services = {view.joined.service for view in views if view.joined is not None}
+        unknown = self.find_unknown()
         for name in {*ELEMENTS} - self.find_unchecked():
-            assert self.carriers.carried_on(name) <= self.claimed_at(site_of(name), views), name
+            carried = self.carriers.carried_on(name) - unknown.get(name, VlanSet())
+            assert carried <= self.claimed_at(site_of(name), views), name
             if name in EDGES:
                 assert self.carriers.services_on(name) <= services
 
@@ -133,6 +136,17 @@ class PoolInvariants:
         with self.world.store.read() as unit:
             return set(unit.session.scalars(select(ElementRow.name).where(ElementRow.unchecked)))
 
+    def find_unknown(self) -> dict[str, VlanSet]:
+        """Return the VLAN IDs that each device carries, but that SBF had not managed there before the restored backup.
+
+        SBF keeps VLANs with these VLAN IDs until an administrator declares the device clean (decision 97).
+        """
+        with self.world.store.read() as unit:
+            rows = unit.session.execute(select(ElementRow.name, ElementRow.known_vlans)).all()
+        known = {row.name: row.known_vlans for row in rows}
+        carried = {name: self.carriers.carried_on(name) - known[name] for name in DEVICES}
+        return {name: vlans for name, vlans in carried.items() if vlans}
+
     def claimed_at(self, site: str, views: list[ClusterView]) -> VlanSet:
         return VlanSet(view.vlans[Name(site)] for view in views if site in view.vlans)
 
@@ -141,6 +155,11 @@ class PoolInvariants:
     def without_faults_the_wanted_state_is_reached(self) -> None:
         self.carriers.end_faults()
         self.settle_all()
+        if unknown := self.find_unknown():
+            with self.world.store.change() as unit:
+                for name in unknown:
+                    declare_element_clean(unit, name, "no other SBF uses these VLAN IDs")
+            self.settle_all()
         for name in SWITCHES:
             with self.world.store.read() as unit:
                 wanted = read_wanted_revision(unit, name).wanted

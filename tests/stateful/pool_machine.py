@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
-from sbf_fakes.carriers import Carriers
+from sbf_fakes.carriers import HOSTS, Carriers
 from sbf_fakes.restores import back_up, restored_world
 from sbf_fakes.world import SITES, World, spec, three_edges
 from stateful.pool_invariants import PoolInvariants
@@ -104,6 +104,13 @@ class PoolMachine(PoolInvariants):
     def end(self, key: str, owner: str) -> None:
         with self.refusals_change_nothing():
             assert self.world.delete(key, owner=owner).spec.owner == owner
+
+    def end_without_confirmations(self, key: str, owner: str) -> None:
+        """End a cluster whose hosts do not answer until the drain deadline has passed."""
+        hosts = {part.element for view in self.views() if view.key == key for part in view.placements} & {*HOSTS}
+        self.end(key, owner)
+        self.elements_reconcile(sorted(hosts))
+        self.time_passes(301.0, suspended=False)
 
     # Calls of administrators.
 

@@ -11,15 +11,17 @@ from typing import Any
 import pytest
 from exploration import list_seeds
 from postgres import PostgresServer
-from sbf_fakes.carriers import DEVICES, ELEMENTS, HOSTS, SWITCHES
+from sbf_fakes.carriers import DEVICES, ELEMENTS, HOSTS, SWITCHES, site_of
 from sbf_fakes.topology_changes import Choice
 from sbf_fakes.world import SITES, spec
 from simulation.planting import plant
 from stateful.pool_machine import PoolMachine
 
 from sbf_service.store import allocation, cluster_planning, transitions, unchecked_elements
-from virtcloud.model.cluster import ENDED_STATES
+from virtcloud.model.cluster import ENDED_STATES, ClusterState
+from virtcloud.model.values import Name
 from virtcloud.model.views import ClusterView
+from virtcloud.model.vlans import VlanSet
 
 KEYS, OWNERS = ("a", "b", "c", "d"), ("alice", "alice", "bob")
 LEASES = (600, 3000, 86400)
@@ -27,7 +29,7 @@ POOLS = ("100-101", "100-103", "100-105", "101-105", "103-105")
 WEEK = 8 * 86400.0
 """Seconds after which SBF may archive an ended cluster."""
 PAUSES = (-300.0, 61.0, 61.0, 301.0, 301.0, 3001.0, WEEK)
-STEPS = 40
+STEPS = 34
 
 Arguments = dict[str, Any]
 Step = tuple[str, Arguments]
@@ -63,6 +65,24 @@ def choose_cluster(machine: PoolMachine, choose: Choice) -> Arguments:
     return {"key": view.key, "owner": view.spec.owner}
 
 
+def choose_active(machine: PoolMachine, choose: Choice) -> Arguments:
+    """Return the key and owner of an active cluster, if possible with several sites."""
+    active = [view for view in running(machine) if view.state is ClusterState.ACTIVE]
+    view = choose([view for view in active if len(view.vlans) > 1] or active)
+    return choose_cluster(machine, choose) if view is None else {"key": view.key, "owner": view.spec.owner}
+
+
+def choose_pool(machine: PoolMachine, choose: Choice) -> Arguments:
+    """Return a site and a pool. Half of the pools lack a VLAN ID that an element may carry for no running cluster."""
+    site = choose.choice(SITES)
+    used = VlanSet(view.vlans[Name(site)] for view in running(machine) if site in view.vlans)
+    carried = VlanSet(vlan for name in ELEMENTS if site_of(name) == site for vlan in machine.carriers.carried_on(name))
+    ended = sorted((carried | machine.claimed_at(site, machine.views())) - used)
+    if not ended or choose.random() < 0.5:
+        return {"site": site, "pool": choose.choice(POOLS)}
+    return {"site": site, "pool": str(VlanSet.parse(machine.pools[site]) - VlanSet([choose.choice(ended)]))}
+
+
 def choose_quarantined(machine: PoolMachine, choose: Choice) -> Arguments:
     site = choose([name for name in SITES if machine.world.site(name).quarantine]) or choose.choice(SITES)
     return {"site": site, "vlan": choose.randint(100, 105)}
@@ -78,12 +98,13 @@ ACTIONS: Mapping[str, tuple[int, Choose]] = {
     "extend": (1, lambda machine, choose: {
         "key": choose_cluster(machine, choose)["key"], "seconds": choose.choice(LEASES),
     }),
-    "end": (7, choose_cluster),
-    "change_a_pool": (9, lambda _, choose: {"site": choose.choice(SITES), "pool": choose.choice(POOLS)}),
+    "end": (4, choose_cluster),
+    "end_without_confirmations": (6, choose_active),
+    "change_a_pool": (9, choose_pool),
     "change_a_quota": (1, lambda _, choose: {
         "owner": choose.choice(OWNERS), "clusters": choose.choice((None, None, 1, 2, 3)),
     }),
-    "clean_a_vlan": (3, choose_quarantined),
+    "clean_a_vlan": (6, choose_quarantined),
     "replace_an_unchecked_element": (3, lambda machine, choose: {
         "name": choose(sorted(machine.find_unchecked())) or choose.choice(ELEMENTS),
     }),

@@ -8,12 +8,13 @@ from sbf_fakes.switches import FakeDriver
 from sbf_fakes.topology_changes import Choice, make_topology
 from sbf_fakes.world import spec
 from simulation.planting import plant
-from stateful.topology_machine import TopologyMachine, run
+from stateful.topology_machine import TopologyMachine
+from stateful.topology_sequences import run
 
 from sbf_service.reconcile import transactions
 from virtcloud.model.topology import Topology
 
-STEPS = 60
+STEPS = 45
 
 
 @pytest.mark.parametrize("seed", list_seeds(4))

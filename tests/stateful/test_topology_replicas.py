@@ -16,7 +16,8 @@ from sbf_fakes.topology_changes import SITES, Choice
 from sbf_fakes.world import spec
 from sqlalchemy.orm import Session
 from stateful.test_replicas_machine import REPEATED
-from stateful.topology_machine import ACTIONS, KEYS, POOLS, TopologyMachine, run
+from stateful.topology_machine import KEYS, POOLS, TopologyMachine
+from stateful.topology_sequences import ACTIONS, run
 
 from sbf_service.http.routes.topology import check_device_support
 from sbf_service.store import clusters

@@ -6,12 +6,13 @@ from typing import Any
 
 from sbf_fakes.busy_world import WorldWithHosts
 from sbf_fakes.edges import FakeEdge
-from sbf_fakes.ethernet_segments import find_networks, list_carried_vlans
+from sbf_fakes.ethernet_segments import find_networks, is_on_path, list_carried_vlans
 from sbf_fakes.recomputed_state import RecomputedState
 from sbf_fakes.switches import FakeSwitch
 from sqlalchemy import inspect, select
 
 from sbf_service.domain.gateway_access import OUTSIDE_LINK
+from sbf_service.domain.paths import LiveCluster
 from sbf_service.store.cluster_gateways import read_cluster_gateways
 from sbf_service.store.cluster_lists import ClusterFilter, list_newest
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
@@ -19,10 +20,11 @@ from sbf_service.store.columns import equals_any
 from sbf_service.store.current_topology import read_topology
 from sbf_service.store.elements import read_wanted_revision
 from sbf_service.store.gateway_tables import NetworkRouterRow
-from sbf_service.store.live_clusters import read_live_clusters
+from sbf_service.store.networks import read_clusters_on
 from sbf_service.store.ports import adopt_ports, release_ports
 from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.tables import ElementRow, PortRow, SiteRow
+from sbf_service.store.topology_elements import is_other_device
 from sbf_service.store.transport_vlans import list_collisions
 from sbf_service.store.unchecked_elements import declare_element_clean
 from sbf_service.store.unit_of_work import Unit
@@ -43,6 +45,12 @@ OLD_VLAN = 103
 """A VLAN that another SBF configured on a switch, before this switch replaced a switch of the tested SBF."""
 
 
+def list_replaced(former: Topology, topology: Topology) -> set[str]:
+    """Return the names that denote other switches than in the former topology."""
+    pairs = [(former.elements.get(name), one) for name, one in topology.elements.items() if isinstance(one, Switch)]
+    return {one.name for before, one in pairs if before is not None and is_other_device(before, one)}
+
+
 class TopologyInvariants:
     """SBF and its devices.
 
@@ -50,6 +58,7 @@ class TopologyInvariants:
     - ``offices``: the VLANs that an administrator created on each switch.
     - ``used``: the switches that replaced other switches. They may carry ``OLD_VLAN``.
     - ``losses``: the devices that may have lost their configuration, with the confirmed revision at that time.
+    - ``former``: at the last check, the topology, and the clusters that an element must carry or must still remove.
     """
 
     world: WorldWithHosts
@@ -59,19 +68,26 @@ class TopologyInvariants:
     offices: dict[str, set[int]]
     used: set[str]
     losses: dict[str, int]
+    former: tuple[Topology, list[LiveCluster]] | None = None
 
     # Invariants after every step.
 
     def all_invariants_hold(self) -> None:
         with self.world.store.read() as unit:
-            self.recomputed.check(unit)
+            live = self.recomputed.check(unit)
             assert not list_collisions(unit.connection)
             owners = {(claim.site, claim.vlan): claim.cluster_id for claim in unit.session.query(ClaimRow)}
             elements = {row.name: (row.site, row.kind) for row in unit.session.query(ElementRow)}
             ports = {(row.element, row.port) for row in unit.session.query(PortRow)}
             topology = read_topology(unit)
-            self.confirmed_clusters_are_carried(unit)
+            self.confirmed_clusters_are_carried(unit, live)
             self.exactly_the_unclaimed_ids_are_free(unit, owners)
+            self.only_present_elements_have_foreign_vlans(unit, topology)
+            unsettled = read_clusters_on(unit, topology.elements)
+        if self.former is not None:
+            self.another_switch_has_no_port_records(self.former[0], topology, ports)
+            self.changed_access_links_lead_to_members(self.former[0], topology, owners, [*self.former[1], *unsettled])
+        self.former = topology, unsettled
         for name, vlans in list_carried_vlans(self.world, self.world.segments):
             lost = {vlan for vlan in vlans if (elements[name][0], vlan) not in owners}
             assert not lost, f"{name} carries VLANs {lost} without a network"
@@ -79,7 +95,7 @@ class TopologyInvariants:
             assert len(networks) < 2, f"two networks share the Ethernet segment {segment}"
         self.other_uses_are_unchanged(elements, ports)
 
-    def confirmed_clusters_are_carried(self, unit: Unit) -> None:
+    def confirmed_clusters_are_carried(self, unit: Unit, clusters: list[LiveCluster]) -> None:
         """An element carries each cluster that it has confirmed, except after a loss that SBF has not noticed."""
         elements = {row.name: row for row in unit.session.query(ElementRow)}
         confirmed = {name: row.confirmed_revision for name, row in elements.items()}
@@ -89,7 +105,7 @@ class TopologyInvariants:
             carried[name] |= vlans
         parts = unit.session.query(PlacementRow).filter(PlacementRow.removed_revision.is_(None))
         added = [part for part in parts if not part.blocked and part.added_revision <= confirmed[part.element]]
-        live = {one.id: one for one in read_live_clusters(unit)}
+        live = {one.id: one for one in clusters}
         for part in added:
             if part.cluster_id in live and part.element not in self.losses:
                 cluster = live[part.cluster_id]
@@ -112,6 +128,31 @@ class TopologyInvariants:
             free[site].add(vlan)
         for site, pool in unit.session.execute(select(SiteRow.name, SiteRow.pool)):
             assert free[site] == set(map(int, pool)) - used[site], f"wrong VLAN IDs are free at {site}"
+
+    @staticmethod
+    def only_present_elements_have_foreign_vlans(unit: Unit, topology: Topology) -> None:
+        for name, site in unit.session.execute(select(ForeignVlanRow.element, ForeignVlanRow.site)):
+            assert name in {one.name for one in topology.site(site).elements}, f"{name} has VLANs, but is not at {site}"
+
+    @staticmethod
+    def another_switch_has_no_port_records(former: Topology, topology: Topology, ports: set[tuple[str, str]]) -> None:
+        """If a switch's name denotes another switch since the last check, SBF has no records of the switch's ports."""
+        stale = list_replaced(former, topology) & {name for name, _ in ports}
+        assert not stale, f"SBF has records of the ports of former {stale}"
+
+    def changed_access_links_lead_to_members(
+        self, former: Topology, topology: Topology, owners: dict[tuple[str, int], str], live: list[LiveCluster]
+    ) -> None:
+        """If an access port's link changes, the port carries only networks that use the port in the new topology."""
+        replaced = list_replaced(former, topology)
+        for port, peer in topology.peers.items():
+            before, switch = (former.peers.get(port), port in former.access_ports), self.find_devices(port.element)[0]
+            if before == (peer, port in topology.access_ports) or port.element in replaced:
+                continue
+            for vlan in switch.ports.get(port.port, ()) if port.port in switch.access else ():
+                owner = owners[topology.site_of[port.element].name, vlan]
+                users = [one for one in live if one.network.id == owner and is_on_path(topology, one, port)]
+                assert users, f"{peer} is linked to {port}, which carries the network {owner} of others"
 
     def other_uses_are_unchanged(self, elements: dict[str, tuple[str, str]], ports: set[tuple[str, str]]) -> None:
         """Ports in other use change only after their adoption. VLANs that an administrator created never change."""
@@ -143,9 +184,7 @@ class TopologyInvariants:
 
     def without_faults_everything_is_reached_and_ends(self) -> None:
         for name in self.names:
-            for device in self.find_devices(name):
-                device.cut_off = device.refuses = device.lies = device.unsafe = False
-                device.cut_off_after = None
+            self.end_faults(name)
         self.world.dead_hosts.clear()
         self.end_other_uses()
         self.settle_without_faults()
@@ -165,6 +204,11 @@ class TopologyInvariants:
         for (name, port), use in self.occupied.items():
             assert (self.world.switches[name].uses or {}).get(port) == use, f"{name}:{port} is not {use} again"
 
+    def end_faults(self, name: str) -> None:
+        for device in self.find_devices(name):
+            device.cut_off = device.refuses = device.lies = device.unsafe = False
+            device.cut_off_after = None
+
     def end_other_uses(self) -> None:
         """Delete the VLANs of administrators, declare all elements clean, and adopt all ports in other use."""
         for name, vlans in self.offices.items():
@@ -173,9 +217,10 @@ class TopologyInvariants:
             for vlan in vlans:
                 del table[vlan]
             vlans.clear()
-        sites = self.world.topology().site_of
+        topology = self.world.topology()
         for name in self.used:
-            if Name(name) not in sites or OLD_VLAN not in self.world.site(sites[Name(name)].name).pool:
+            is_switch = isinstance(topology.elements.get(Name(name)), Switch)
+            if not is_switch or OLD_VLAN not in self.world.site(topology.site_of[Name(name)].name).pool:
                 (self.world.switches[name].table or {}).pop(OLD_VLAN, None)  # SBF manages only VLANs of the pool
         for name, port in list(self.occupied):
             self.adopt(name, port)

@@ -1,13 +1,12 @@
 """SBF and its devices, with the actions of users, administrators, workers, agents and faults that change topologies."""
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from pydantic import ValidationError
 from sbf_fakes.busy_world import WorldWithHosts, make_busy_store
 from sbf_fakes.element_changes import edit_topology, parse_part
 from sbf_fakes.recomputed_state import RecomputedState
-from sbf_fakes.topology_changes import SITES, Choice, make_topology
+from sbf_fakes.topology_changes import SITES, Choice, list_links_of_hosts, make_topology, remove_site
 from sbf_fakes.world import spec
 from sqlalchemy import select
 from stateful.device_changes import NAMES, DeviceChanges
@@ -15,7 +14,7 @@ from stateful.device_changes import NAMES, DeviceChanges
 from sbf_service.drivers.contract import SwitchCapabilities
 from sbf_service.http.routes.topology import check_device_support
 from sbf_service.store.cluster_tables import PlacementRow
-from sbf_service.store.leases import release_leases_of
+from sbf_service.store.leases import acquire_lease, release_lease, release_leases_of
 from sbf_service.store.quarantine import declare_clean
 from sbf_service.store.tables import ElementRow
 from sbf_service.store.topology import FormerTopology, change_topology
@@ -24,6 +23,7 @@ from virtcloud.model.element import Edge, Switch
 from virtcloud.model.errors import VirtcloudError
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, VlanId
+from virtcloud.model.views import ClusterView, PlacementProgress
 
 KEYS = "stuvwxyz"
 HOSTS = [f"{site}-{end}" for site in SITES for end in ("h1", "h2", "h3")]
@@ -45,6 +45,16 @@ class TopologyMachine(DeviceChanges):
         self.world.furnish(POOLS[0], self.earlier[0])
         for name in NAMES:
             self.world.switches[name].replace({1: "default"})
+
+    def choose_world(self, choose: Choice) -> None:
+        """Remove a site in half of the sequences. Make some links of hosts access links."""
+        document = self.earlier[0].model_dump(mode="json", exclude_none=True)
+        if choose.random() < 0.5:
+            remove_site(document, document["sites"][-1], choose)
+        for link in list_links_of_hosts(document):
+            link["access"] = choose.random() < 0.4
+        self.earlier = [Topology.model_validate(document)]
+        self.world.put_topology(self.earlier[0])
 
     # Administrators.
 
@@ -150,11 +160,40 @@ class TopologyMachine(DeviceChanges):
             return
         hook, former = choose.choice(("before_read", "before_read", "before_apply")), self.world.topology()
         action = choose.choice((self.request, self.end)) if choose.random() < 0.25 else None
-        applied = [len(device.applied) for device in self.find_devices(name)]
-        self.converge_during(name, hook, lambda: action(choose) if action else self.change_paths(choose, name))
+        applied = [0, 0]
+
+        def act() -> None:
+            action(choose) if action else self.change_paths(choose, name)
+            applied[:] = (len(device.applied) for device in self.find_devices(name))  # another worker can act, too
+
+        self.converge_during(name, hook, act)
         if hook == "before_read" and self.world.topology() != former:
             switch, edge = self.find_devices(name)
             self.only_wanted_is_added(name, switch.applied[applied[0] :], edge.applied[applied[1] :])
+
+    def converge_during_a_takeover(self, choose: Choice) -> None:
+        """Reconcile a device, but pause before the reading. Meanwhile, another replica acquires the lease.
+
+        During the pause, a cluster that the device must add also ends, and all elements confirm the removal. The other
+        replica holds the lease again when the first worker continues.
+        """
+        if (name := self.choose_device(choose)) is None:
+            return
+        fences: list[int | None] = []
+
+        def take_over() -> None:
+            keys = [view.key for view in self.views() if view.state in WANTED_STATES and is_new_on(view, name)]
+            if (key := choose(keys)) is not None:
+                self.world.delete(key)
+            self.world.restarted().scheduler.worker.reconcile(Name(name))
+            self.world.settle()
+            with self.world.store.change_row() as unit:
+                fences.append(acquire_lease(unit, name, "sbf@two", self.world.service.settings.timing.lease))
+
+        self.converge_during(name, "before_read", take_over)
+        with self.world.store.change_row() as unit:
+            for fence in fences:
+                release_lease(unit, name, fence or 0)
 
     def converge_during_a_replacement(self, choose: Choice) -> None:
         """Reconcile a device, and meanwhile replace its description in the topology. Then install the described device.
@@ -215,19 +254,8 @@ class TopologyMachine(DeviceChanges):
 
     # Faults.
 
-    def begin_or_end_a_fault(self, choose: Choice) -> None:
-        name, fault = choose.choice(NAMES), choose.choice(("cut_off", "cut_off", "refuses", "lies", "unsafe"))
-        for device in self.find_devices(name):
-            device.cut_off_after = None
-            setattr(device, fault, not getattr(device, fault))
-
-    def restart_a_device(self, choose: Choice) -> None:
-        name = choose.choice(NAMES)
-        self.world.switches[name].reboot()  # the VLAN table stays
-        self.world.edges[name].circuits = set(self.world.edges[name].startup)
-
     def stop_or_start_an_agent(self, choose: Choice) -> None:
-        self.world.dead_hosts ^= {choose.choice(AGENTS)}
+        self.world.dead_hosts ^= {choose(sorted(self.world.dead_hosts)) or choose.choice(AGENTS)}
 
     def restart_the_service(self, _choose: Choice) -> None:
         self.world.close()
@@ -253,40 +281,7 @@ class TopologyMachine(DeviceChanges):
         return [one.name for one in self.world.topology().elements.values() if isinstance(one, Switch | Edge)]
 
 
-Actions = Mapping[Callable[[Any, Choice], None], int]
-"""Actions of a machine, each with its weight in the random choice."""
-ACTIONS: Actions = {
-    TopologyMachine.change_topology: 5,
-    TopologyMachine.request: 5,
-    TopologyMachine.end: 3,
-    TopologyMachine.settle: 2,
-    TopologyMachine.converge: 1,
-    TopologyMachine.converge_during_another_action: 7,
-    TopologyMachine.run_an_agent: 1,
-    TopologyMachine.change_a_pool: 1,
-    TopologyMachine.clean_a_vlan: 1,
-    TopologyMachine.use_a_port_for_something_else: 3,
-    TopologyMachine.create_or_delete_a_vlan: 1,
-    TopologyMachine.replace_a_device: 1,
-    TopologyMachine.declare_an_element_clean: 1,
-    TopologyMachine.begin_or_end_a_fault: 3,
-    TopologyMachine.converge_during_a_replacement: 2,
-    TopologyMachine.lose_a_device_and_change_its_site: 4,
-    TopologyMachine.restart_a_device: 1,
-    TopologyMachine.stop_or_start_an_agent: 1,
-    TopologyMachine.restart_the_service: 1,
-    TopologyMachine.let_time_pass: 1,
-}
-
-
-def run(machine: TopologyMachine, seed: int, steps: Iterable[int], actions: Actions = ACTIONS) -> None:
-    """Take random steps, and check the invariants after each step. A step's number determines its random choices."""
-    try:
-        for number in steps:
-            choose = Choice(f"{seed} {number}")
-            (action,) = choose.choices(list(actions), list(actions.values()))
-            action(machine, choose)
-            machine.all_invariants_hold()
-        machine.without_faults_everything_is_reached_and_ends()
-    finally:
-        machine.world.close()
+def is_new_on(view: ClusterView, element: str) -> bool:
+    """Return whether an element must add a cluster, and has not confirmed this."""
+    parts = [part for part in view.placements if part.element == element]
+    return any(part.progress is PlacementProgress.ADDING for part in parts)

@@ -73,6 +73,14 @@ def test_a_member_sees_errors_of_its_network(world: World) -> None:
     assert trouble_of(world.view("member")) == "could not build VLAN 103 on eth0"
 
 
+def test_a_new_member_sees_errors_of_its_network(world: World) -> None:
+    world.put("root", spec("brno-h1", owner="alice"))
+    report(world, {world.view("root").id: "could not build VLAN 103 on eth0"}, "cluster root: could not build VLAN 103")
+    created = world.put("member", spec(owner="alice", hosts=["brno-h1"], joins="root")).view
+    assert trouble_of(created) == "could not build VLAN 103 on eth0"
+    assert created == world.view("member")
+
+
 def test_errors_of_the_whole_element_are_shown_to_all(world: World) -> None:
     report(world, {}, "libvirt does not answer")
     assert [trouble_of(world.view(f"of-{owner}")) for owner in ("alice", "dora")] == ["libvirt does not answer"] * 2
