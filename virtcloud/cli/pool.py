@@ -96,7 +96,7 @@ def clean(  # noqa: PLR0913 - click passes each option by its name
     clean at these sites.
 
     Meanwhile, a later cluster can have got VLAN and be in quarantine, too. With --cluster, nothing is declared clean if
-    the quarantine is not that of this cluster.
+    the quarantine is not that of this cluster. Omit --cluster for an ended member of a network that still runs.
 
     Example: virtcloud pool clean brno 112 --cluster demo --reason "brno-sw2 was scrapped"
     """
@@ -122,7 +122,8 @@ def _find_quarantined(view: SiteView, vlan: int, cluster: str) -> str:
         seen = f"that of cluster {next(iter(found))}" if found else "no quarantine"
         raise Conflict(
             f"VLAN {vlan} at {view.name}: expected the quarantine of cluster {cluster}, found {seen}; nothing was "
-            f"declared clean: show the quarantine (virtcloud pool show {view.name})"
+            f"declared clean: show the quarantine (virtcloud pool show {view.name}); if the cluster is an ended member "
+            "of a network that still runs, omit --cluster"
         )
     return found[ClusterKey(cluster)]
 

@@ -6,6 +6,7 @@ The import is delayed until a session is opened, because most commands open no s
 import select
 import socket
 import ssl
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -200,6 +201,8 @@ def _connect_socket(scheme: str, host: str | None, port: int | None, path: str, 
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in KEEPALIVE:
         connection.setsockopt(socket.IPPROTO_TCP, option, value)
+    if sys.platform == "darwin":  # Linux reports a socket as writable only if a third of its buffer is free
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDLOWAT, 2 * CHUNK)
     return connection
 
 

@@ -149,7 +149,8 @@ class Confirmation(Document):
     remaining: Annotated[dict[str, ElementMessage] | None, OMIT_NONE] = None
     """Why the element could not remove a cluster, by cluster id. All other unwanted clusters are removed.
 
-    If the guests of a cluster that left a network could not be stopped, the network's id.
+    If a cluster has left a network that stays on the host, and its guests cannot be stopped, the key is the network's
+    id. SBF then regards no cluster that leaves this network as removed from the element.
     """
 
 

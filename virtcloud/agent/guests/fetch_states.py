@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
-from urllib.parse import urlsplit
 
 from virtcloud.model.errors import Refused, Unreachable, VirtcloudError
 from virtcloud.model.image import FETCHING, ImageSource, Sha256
@@ -57,7 +56,7 @@ class FetchState:
         """The host name and port of the server that sends the file; for other files, ``"SBF"`` or ``"host"``."""
         if self.source.url is None:
             return "SBF" if self.source.file is None else "host"
-        return urlsplit(self.source.url).netloc.rpartition("@")[2].lower()
+        return self.source.url.partition("://")[2].partition("/")[0].lower()  # urlsplit raises ValueError for "[x"
 
     @property
     def missing(self) -> int:

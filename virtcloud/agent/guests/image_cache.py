@@ -238,7 +238,8 @@ class ImageCache:
         rules, servers that do not answer would stop all fetches.
         """
         fetch.trouble = str(error)
-        self._slots(fetch).record_attempt(fetch.server, failed=True)
+        if fetch.source.url is not None:  # SBF is the server of all users: a restart must not cost SBF a slot
+            self._slots(fetch).record_attempt(fetch.server, failed=True)
         if not fetch.is_wanted(self.clock()):
             raise error
         self._slots(fetch).release(fetch.server)

@@ -218,6 +218,12 @@ def test_a_redirect_to_a_malformed_url_is_refused(host: Host, server: FileServer
         host.get()
 
 
+@pytest.mark.parametrize("url", ["http://[x/disk", "http://a]/disk"])
+def test_an_image_with_a_malformed_url_is_refused(host: Host, url: str) -> None:
+    with pytest.raises(Refused, match=r"image disk: .*expected a URL, got"):
+        host.get(host.source(b"disk", url=url))
+
+
 def test_a_refused_image_is_fetched_again_later(host: Host, server: FileServer) -> None:
     server.statuses = [404]
     with pytest.raises(Refused):
