@@ -25,18 +25,6 @@ def create_sqlite(database: str) -> None:
         file.write_bytes(_sqlite_template())
 
 
-def is_new_sqlite(database: str) -> bool:
-    """Return whether ``database`` is an SQLite database that :func:`create_sqlite` created and nobody changed since."""
-    address = make_url(database)
-    if address.get_backend_name() != "sqlite" or not address.database:
-        return False
-    file = Path(address.database)
-    uncopied = file.with_name(f"{file.name}-wal")  # committed pages that SQLite did not yet copy to the file
-    if not file.exists() or (uncopied.exists() and uncopied.stat().st_size):
-        return False
-    return file.read_bytes() == _sqlite_template()
-
-
 def migrate_once(database: str) -> None:
     engine = make_engine(database)
     try:

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -30,35 +30,28 @@ The time zone is far from UTC, and the sort order (in ``ENGLISH``) ignores hyphe
 time zone or the sort order.
 """
 
-INITIAL = "initial"
-"""The schema that keeps the rows that migrations wrote."""
 KEEP_ROWS = """
 DO $$ DECLARE one record; found boolean; BEGIN
-  CREATE SCHEMA {schema};
+  CREATE SCHEMA initial;
   FOR one IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' LOOP
     EXECUTE format('SELECT EXISTS (SELECT FROM public.%I)', one.tablename) INTO found;
-    IF found THEN EXECUTE format('CREATE TABLE {schema}.%1$I AS TABLE public.%1$I', one.tablename); END IF;
+    IF found THEN EXECUTE format('CREATE TABLE initial.%1$I AS TABLE public.%1$I', one.tablename); END IF;
   END LOOP;
-  CREATE TABLE {schema}.sequences_of_rows AS
-    SELECT sequencename, last_value FROM pg_sequences WHERE schemaname = 'public';
 END $$"""
-"""Copies the rows of all non-empty tables, and the last values of sequences, to a new schema."""
+"""Copies the initial rows of all non-empty tables to the schema ``initial``."""
 RESTORE_ROWS = """
 DO $$ DECLARE one record; BEGIN
   PERFORM set_config('session_replication_role', 'replica', true);
   FOR one IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' LOOP
     EXECUTE format('DELETE FROM public.%I', one.tablename);
-    IF to_regclass(format('{schema}.%I', one.tablename)) IS NOT NULL THEN
-      EXECUTE format('INSERT INTO public.%1$I SELECT * FROM {schema}.%1$I', one.tablename);
+    IF to_regclass(format('initial.%I', one.tablename)) IS NOT NULL THEN
+      EXECUTE format('INSERT INTO public.%1$I SELECT * FROM initial.%1$I', one.tablename);
     END IF;
   END LOOP;
-  PERFORM setval(format('public.%I', sequencename)::regclass, coalesce(kept.last_value, start_value),
-                 kept.last_value IS NOT NULL)
-    FROM pg_sequences JOIN {schema}.sequences_of_rows kept USING (sequencename) WHERE schemaname = 'public';
+  PERFORM setval(format('%I.%I', schemaname, sequencename)::regclass, start_value, false)
+    FROM pg_sequences WHERE schemaname = 'public';
 END $$"""
-"""Replaces all rows and the values of all sequences by those in a schema. Foreign keys are not checked."""
-NEXT_TRANSACTION = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text"
-"""The ID of the next transaction that writes."""
+"""Replaces all rows by the recorded initial rows, and resets all sequences. Foreign keys are not checked."""
 END_SESSIONS = """
 SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
   WHERE datname = current_database() AND pid <> pg_backend_pid()"""
@@ -86,10 +79,6 @@ class PostgresServer:
     _numbers: Iterator[int] = field(default_factory=count)
     _process: subprocess.Popen[bytes] | None = None
     _connections: dict[str, psycopg.Connection[tuple[object, ...]]] = field(default_factory=dict)
-    _schemas: dict[str, list[str]] = field(default_factory=dict)
-    """The schemas of each database that keep rows."""
-    _restored: dict[str, str] = field(default_factory=dict)
-    """For each database, the ID of the next transaction when its initial rows were restored."""
 
     def make(self) -> None:
         made = self._command("initdb", "-D", str(self.folder / "data"), "-U", "sbf", "-A", "trust", "-N", *ENGLISH)
@@ -119,36 +108,16 @@ class PostgresServer:
         self.run(f"CREATE DATABASE {name} TEMPLATE {template}")
         return name
 
-    def keep_rows(self, name: str, schema: str = INITIAL) -> None:
-        """Keep a copy of a database's rows in a new schema of the database."""
-        self.run(KEEP_ROWS.format(schema=schema), name)
-        self._schemas.setdefault(name, []).append(schema)
-
-    def schemas_with_rows(self, name: str) -> Sequence[str]:
-        """Return the schemas of a database that keep rows."""
-        return self._schemas.get(name, [])
-
-    def refill(self, name: str, schema: str) -> None:
-        """Replace a database's rows by those that were kept in ``schema``."""
-        self.run(RESTORE_ROWS.format(schema=schema), name)
+    def keep_rows(self, name: str) -> None:
+        self.run(KEEP_ROWS, name)
 
     def restore_rows(self, name: str) -> None:
-        """End all other sessions of a database and restore its initial rows.
+        """End all other sessions of a database and restore its rows.
 
         This takes a tenth of the time that the creation of a database would take.
         """
         self.run(END_SESSIONS, name)
-        self.refill(name, INITIAL)
-        self._restored[name] = self._next_transaction(name)
-
-    def is_restored(self, name: str) -> bool:
-        """Return whether no session has written to the server since the database's initial rows were restored."""
-        return name in self._restored and self._restored[name] == self._next_transaction(name)
-
-    def _next_transaction(self, name: str) -> str:
-        row = self._connect(name).execute(NEXT_TRANSACTION).fetchone()
-        assert row is not None
-        return str(row[0])
+        self.run(RESTORE_ROWS, name)
 
     def drop(self, name: str) -> None:
         self._disconnect(name)
@@ -163,14 +132,11 @@ class PostgresServer:
 
         One connection to each database stays open, because a new connection takes 14 ms of processor time.
         """
-        self._connect(database).execute(statement.encode())
-
-    def _connect(self, database: str) -> psycopg.Connection[tuple[object, ...]]:
         if database not in self._connections:
             self._connections[database] = psycopg.connect(
                 host=str(self.folder), user="sbf", dbname=database, autocommit=True
             )
-        return self._connections[database]
+        self._connections[database].execute(statement.encode())
 
     def _disconnect(self, database: str) -> None:
         if database in self._connections:
@@ -192,10 +158,6 @@ class PostgresServer:
         return ["setpriv", *user, "--pdeathsig", "INT", str(self.programs / program), *arguments]
 
 
-RUNNING: dict[str, PostgresServer] = {}
-"""The servers that this process runs, by folder."""
-
-
 @contextmanager
 def running(**settings: str) -> Iterator[PostgresServer]:
     """Run a server for the duration of the context. Raise NoPostgresError if PostgreSQL is not installed.
@@ -210,11 +172,9 @@ def running(**settings: str) -> Iterator[PostgresServer]:
         server = PostgresServer(folder, found, {**SETTINGS, **settings})
         server.make()
         server.start()
-        RUNNING[str(folder)] = server
         try:
             yield server
         finally:
-            del RUNNING[str(folder)]
             server.stop()
     finally:
         shutil.rmtree(folder)

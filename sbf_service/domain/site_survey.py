@@ -230,7 +230,7 @@ class _Draft:
                 )
 
     def notes(self, part: SitePart) -> Iterator[str]:
-        """Yield notes on missing parts of the draft. Without any reading there is no draft, so yield no notes."""
+        """Yield notes on missing parts of the draft. Without any reading, no draft is written, so yield no notes."""
         if not any(survey.is_read for survey in self.surveys):
             return
         drafted = {switch.name for switch in part.site.switches}

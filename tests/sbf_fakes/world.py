@@ -17,7 +17,6 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.orm import Session
 
 from sbf_fakes.edges import FakeEdges
-from sbf_fakes.furnished import find_copy
 from sbf_fakes.switches import FakeSwitches
 from sbf_service.bootstrap import SbfService, build_service
 from sbf_service.domain.due_elements import is_due
@@ -221,15 +220,9 @@ class World:
             service.store.close()
 
     def furnish(self, pool: str = "100-139", topology: Topology | None = None) -> None:
-        """Store a topology, by default :func:`three_sites`, and a pool for each of its sites."""
         document = topology or three_sites()
-        copy = find_copy(self.database, pool, document, self.clock.now) if self.clock.stands else None
-        if copy and copy.restore():
-            return
         self.put_topology(document)
         self.put_pools({described.name: pool for described in document.sites})
-        if copy:
-            copy.keep()
 
     def put_topology(self, topology: Topology) -> None:
         with self.store.change() as unit:

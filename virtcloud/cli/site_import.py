@@ -100,7 +100,8 @@ def print_survey(survey: SiteSurvey) -> None:
         click.echo()
         others = [(f"{other.switch}:{other.port}", other.name, other.neighbour_port) for other in survey.others]
         printing.print_table(("port", "other neighbour", "neighbour's port"), others, "")
-    click.echo()
+    if survey.notes:
+        click.echo()
     for note in survey.notes:
         click.echo(f"- {note}")
     click.echo("\nnothing was changed")

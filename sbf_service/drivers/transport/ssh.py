@@ -268,5 +268,5 @@ def _quote_last_line(output: str) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    text = (isinstance(error, OSError) and error.strerror) or str(error)
+    text = re.sub(r"^\[Errno -?\d+\] ", "", str(error))
     return next((line.strip().rstrip(".") for line in text.splitlines() if line.strip()), type(error).__name__)
