@@ -16,7 +16,7 @@ def read_topology(unit: Unit) -> Topology:
     A topology that this unit has stored is cached only after the commit, because another topology could get the same
     version after a rollback.
     """
-    version = _read_version(unit)
+    version = read_cached_version(unit)
     if unit.new_topology is not None and version == unit.topology_version:
         return unit.new_topology
     unit.topology_version = version
@@ -34,8 +34,8 @@ def _read_new_version(unit: Unit, version: int) -> Topology:
         return found
 
 
-def _read_version(unit: Unit) -> int:
-    """Return the version of the topology.
+def read_cached_version(unit: Unit) -> int:
+    """Return the version of the topology, also before the first topology.
 
     Query the database only in the unit's first call, and in each call after the unit has stored a topology.
     """

@@ -1,4 +1,4 @@
-"""The parsed topologies of a store."""
+"""The parsed topologies of a store, and what the store knows about each version."""
 
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -16,6 +16,9 @@ KEPT_VERSIONS = 2
 class TopologyCache:
     """The two newest topologies of a store, by version, and the reserved VLAN IDs of sites.
 
+    ``checked`` contains the versions without unchecked elements. An element becomes unchecked only when the database is
+    restored, and each restore changes the topology's version.
+
     Units of work that began before the last change of the topology use the older topology. If a part is equal in both
     topologies, both contain the same Python object for this part. A thread holds ``reading`` while it parses documents;
     other threads wait for the result.
@@ -23,6 +26,7 @@ class TopologyCache:
 
     topologies: dict[int, Topology] = field(default_factory=dict)
     excluded: dict[tuple[int | None, Name], VlanSet] = field(default_factory=dict)
+    checked: set[int] = field(default_factory=set)
     reading: Lock = field(default_factory=Lock)
 
     def add(self, version: int, topology: Topology) -> None:
@@ -32,10 +36,11 @@ class TopologyCache:
             self.topologies.pop(outdated, None)
         for key in [key for key in list(self.excluded) if key[0] not in self.topologies]:
             self.excluded.pop(key, None)
+        self.checked.intersection_update(self.topologies)
 
     def copy(self) -> "TopologyCache":
         """Return a copy for a unit that will be rolled back. Such a unit's topology must not get into this cache."""
-        return TopologyCache(dict(self.topologies), dict(self.excluded))
+        return TopologyCache(dict(self.topologies), dict(self.excluded), set(self.checked))
 
     @property
     def newest(self) -> Topology | None:

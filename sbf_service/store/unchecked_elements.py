@@ -24,10 +24,10 @@ from sqlalchemy import ColumnElement, Row, bindparam, or_, select, union
 from sbf_service.domain.ownership import ALL_VLAN_IDS
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.columns import equals_any, split_ids
-from sbf_service.store.current_topology import read_topology
+from sbf_service.store.current_topology import read_cached_version, read_topology
 from sbf_service.store.revisions import increment_revisions, require_element
 from sbf_service.store.tables import IS_RECONCILED, ElementRow
-from sbf_service.store.unit_of_work import Unit, record_audit
+from sbf_service.store.unit_of_work import TOPOLOGY_TOPIC, Unit, record_audit
 from sbf_service.store.vlan_tables import ClaimRow
 from virtcloud.model.edge import DEVICE_KINDS
 from virtcloud.model.errors import Conflict, NoVlanFree
@@ -38,8 +38,6 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import UNCHECKED_NETWORK, HostWanted
 
 MAX_NAMES = 5
-ALL_CHECKED = "all checked"
-"""The key under which ``Session.info`` stores whether all elements are checked."""
 REMEDY = (
     "wait until these elements have confirmed their wanted state (virtcloud element list), or, if an element will "
     "never return, declare it clean (virtcloud element clean NAME --reason TEXT)"
@@ -82,14 +80,13 @@ def check_devices_checked(unit: Unit, site: str, vlans: VlanSet) -> None:
 
 
 def _read_unchecked(unit: Unit) -> Sequence[Row[str, str, str]]:
-    """Return the names, sites and kinds of unchecked elements.
-
-    If there are none, the units of a group commit query the database only once.
-    """
-    if unit.session.info.get(ALL_CHECKED):
+    """Return the names, sites and kinds of unchecked elements. Query the database until there are none."""
+    version = read_cached_version(unit)
+    if version in unit.cache.checked:
         return ()
     rows = unit.connection.execute(_READ_UNCHECKED).all()
-    unit.session.info[ALL_CHECKED] = not rows
+    if not rows and TOPOLOGY_TOPIC not in unit.changed:
+        unit.cache.checked.add(version)
     return rows
 
 
