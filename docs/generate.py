@@ -153,7 +153,8 @@ def agent_socket() -> str:
         f"# The agent's socket\n\n{head}\n\n```text\n{agent_requests.EXAMPLE_SESSION}```\n\n{requests}## Errors\n\n"
         'The answer is `{"ok": false, "error": …, "detail": …}`; `detail` is an explanation on one line.\n\n'
         f"| `error` | meaning |\n|---|---|\n{errors}\n## Facts\n\n"
-        "The files are in the folder of the setting `jobs`. Only the job's user may read them.\n\n"
+        "Facts are environment variables for the job's script. Some values are paths of files in the folder of the "
+        "setting `jobs`. Only the job's user may read these files.\n\n"
         f"| variable | value |\n|---|---|\n{facts}"
     )
 

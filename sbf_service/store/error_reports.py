@@ -113,9 +113,9 @@ def describe_excluded_clusters(
 
     ``incomplete`` has the reason for each cluster that the host has not set up completely, by cluster ID. ``remaining``
     has the error of each cluster that the host could not remove, by cluster ID. ``only_guests`` has the IDs of the
-    clusters in ``incomplete`` whose networks other clusters can use. If a cluster on the host has joined a network,
-    each of the three parameters can also contain the ID of the cluster that created the network. The creating cluster
-    need not have a placement on the host.
+    clusters in ``incomplete`` whose networks work, so that other clusters can use these networks. If a cluster on the
+    host has joined a network, each of the three parameters can also contain the ID of the cluster that created the
+    network. The creating cluster need not have a placement on the host.
     """
     parts = (remaining or {}, incomplete or {})
     texts = {

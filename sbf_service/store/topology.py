@@ -195,7 +195,7 @@ def _replace_routers(unit: Unit, change: TopologyChange) -> None:
 
 
 def _suspend_at_moved_gateways(unit: Unit, change: TopologyChange) -> None:
-    """Suspend uncertified publications if a gateway returns to the topology, or moves to another site.
+    """Suspend publications of networks with uncertified images if a gateway returns to the topology or moves.
 
     While the gateway was removed, a certification may have been revoked, or a guest with an uncertified image may have
     joined the network. The administrators of the new site may have certified other images.

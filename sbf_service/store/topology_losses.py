@@ -81,7 +81,7 @@ def _still_has(known: Mapping[Name, Transport], before: Transport, service: int 
 
 
 def _format_service_id(transport: Transport, service: int | None) -> str:
-    return f"{service} by " if transport.services else ""
+    return f"service ID {service} by " if transport.services else ""
 
 
 def list_detached_clusters(topology: Topology, live: Iterable[LiveCluster]) -> Iterator[str]:

@@ -23,8 +23,8 @@ def has_drifted(steps: Iterable[Step], document: WantedDocument, reported: Conta
 
     Also ignore wrong MTUs of guests' ports: the reboot of a container can cause a wrong MTU, and drift degrades all
     clusters of the host. Also ignore remains that change no cluster: remains of servers that do not run, incomplete
-    interfaces that a killed agent left, renamed bridges beside a cluster's bridge, and renamed bridges of former
-    clusters.
+    interfaces that a killed agent left, and bridges that another program renamed, if their cluster has another bridge
+    or is a former cluster.
     """
     is_confirmed = rebooted or document.confirmed_revision >= document.revision
     return is_confirmed and any(

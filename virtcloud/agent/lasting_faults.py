@@ -1,11 +1,11 @@
-"""The faults of a host that no step of the agent corrects, for the owners of the clusters concerned. Pure.
+"""Descriptions of a host's faults that no step of the agent corrects, which the clusters' owners can read. Pure.
 
 The agent reports these faults for as long as they last: a cluster with such a fault is incomplete.
 
-The agent does not attach a new port to a running guest. QEMU cannot use another tap for a network card, so the guest
-would have to take part in the removal of its card. In a container, only the guest knows its addresses and routes.
-Therefore the guest needs a reset. The agent does not reset a running guest by itself, because the guest's memory would
-be lost.
+The agent does not attach a new port to a running guest. QEMU cannot connect an existing network card to another
+tap. The card would have to be removed and added again, and the guest must cooperate in the removal. In a container,
+only the guest knows its addresses and routes. Therefore the guest needs a reset. The agent does not reset a running
+guest by itself, because the guest's memory would be lost.
 """
 
 from collections.abc import Callable, Iterator

@@ -75,7 +75,8 @@ class LazyGroup(click.Group):
             command: click.Command = getattr(import_module(module), attribute)
         except ImportError as error:
             package = "virtcloud"
-            if cmd_name in self._extras:  # the registry may have no wheels of virtcloud; a clone contains the lab
+            # PyPI may have no wheels of virtcloud. In a clone, 'make setup' installs the extras.
+            if cmd_name in self._extras:
                 package = f"'virtcloud[{self._extras[cmd_name]}]'; or, in a clone of virtcloud: make setup"
             raise BadInput(
                 f"the command {cmd_name} needs {error.name}; install it with: pip install {package}"

@@ -116,8 +116,8 @@ class GuestSpread(Document):
     cpus: Annotated[int, Field(ge=1, le=1024)] = 1
     """Number of virtual processors of each guest."""
     user_data: str | None = None
-    """The user's cloud-config, at most 16 KiB, which every guest receives. SBF limits the size for all guests of a
-    cluster together."""
+    """The user's cloud-config, at most 16 KiB, which every guest receives. SBF also limits the total size
+    of the user data of a cluster's guests (setting ``limits.user_data``)."""
     disk_mb: Annotated[DiskMb | None, OMIT_NONE] = None
     """Size in MiB of each virtual machine's disk (null: the image's size), or of each container's files (null: no
     limit)."""

@@ -73,7 +73,7 @@ def test_a_transport_in_use_keeps_its_ids(world: World, when: str, vnis: str | N
     with pytest.raises(Conflict) as caught:
         world.put_topology(three_edges(replacement))
     assert str(caught.value).splitlines()[0] == (
-        f"transport evpn would {why}, and is in use: 10100 by cluster demo ({when}); {remedy}"
+        f"transport evpn would {why}, and is in use: service ID 10100 by cluster demo ({when}); {remedy}"
     )
 
 
@@ -89,7 +89,9 @@ def test_a_transport_with_observed_circuits_cannot_be_removed(world: World) -> N
     with world.store.change() as unit:
         declare_clean(unit, "praha", VlanId(100), "looked myself", world.service.settings.timing.drain)
     assert not world.view("demo").quarantined
-    with pytest.raises(Conflict, match="in use: 10100 by VLAN 100, last seen on praha-pe1; keep the transport until"):
+    with pytest.raises(
+        Conflict, match="in use: service ID 10100 by VLAN 100, last seen on praha-pe1; keep the transport until"
+    ):
         world.put_topology(three_edges(VPLS))
 
 
