@@ -17,7 +17,7 @@ from sbf_service.store.backup_format import BackupHeader
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.outages import record_run
 from sbf_service.store.service_tables import AuditRow
-from sbf_service.store.tables import IS_RECONCILED, Base, ElementRow, TopologyRow
+from sbf_service.store.tables import IS_RECONCILED, Base, ElementRow, SiteDocumentRow, TopologyRow
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.cluster import WANTED_STATES, ClusterState
 from virtcloud.model.edge import DEVICE_KINDS
@@ -68,11 +68,22 @@ def record_restore(unit: Unit, header: BackupHeader, rows: Mapping[str, int], gr
     extended = _extend_leases(unit, unit.now + grace)
     record_run(unit)  # the time since the backup is no outage: SBF ran, and leases are extended already
     unit.session.execute(update(ClusterRow).values(version=ClusterRow.version + REVISION_STEP))
-    unit.session.execute(update(TopologyRow).values(version=TopologyRow.version + REVISION_STEP))
+    _increase_topology_version(unit)
     why = f"backup of {format_utc(header.taken_at)}, virtcloud {header.virtcloud}, {header.database}"
     changes = [(f"cluster_{ClusterState.DEGRADED}", reason, cluster_id) for cluster_id in degraded]
     _record_audit(unit, [*changes, ("database_restored", why, None)])
     return RestoreReport(header.taken_at, rows, elements, extended)
+
+
+def _increase_topology_version(unit: Unit) -> None:
+    """Give the topology and all its documents a new version.
+
+    An SBF that ran during the restore, for example on a machine that was disconnected, then reads all documents again.
+    """
+    increased = update(TopologyRow).values(version=TopologyRow.version + REVISION_STEP)
+    version = unit.session.scalars(increased.returning(TopologyRow.version)).one()
+    unit.session.execute(update(TopologyRow).values(common_version=version))
+    unit.session.execute(update(SiteDocumentRow).values(version=version))
 
 
 def _reset_elements(unit: Unit, trouble: str) -> int:

@@ -58,9 +58,11 @@ NOW: Final = "now"
 TOPOLOGY: Final = "topology"
 ELEMENTS: Final = "elements"
 LIMITS: Final = "limits"
+CHECKED: Final = "checked"
 """The keys under which ``Session.info`` stores values that a unit reads only once.
 
-Copies of a unit have the same session, and therefore share these values.
+Copies of a unit have the same session, and therefore share these values. ``CHECKED`` is a version of the topology
+without unchecked elements. The store caches this version after the commit.
 """
 
 _INSERT_AUDIT = insert(Base.metadata.tables[AuditRow.__tablename__]).inline()
@@ -150,6 +152,7 @@ class Store:
         with self.measure("read"), translate_errors(), Session(self._reader) as session:
             yield Unit(session, self.clock, self._cache)
             _commit_read(session)
+        self._remember_checked(session)
 
     @contextmanager
     def change(self, *, who: str = "sbf") -> Iterator[Unit]:
@@ -241,10 +244,15 @@ class Store:
             yield unit
             if unit.changed:
                 send_notice(session.connection(), self.name, unit.changed)
+        self._remember_checked(session)
         if unit.new_topology is not None and unit.topology_version is not None:
             self._cache.add(unit.topology_version, unit.new_topology)
         if unit.changed:
             self.publish(frozenset(unit.changed))
+
+    def _remember_checked(self, session: Session) -> None:
+        if CHECKED in session.info:
+            self._cache.checked.add(session.info[CHECKED])
 
     def _lock_sqlite(self) -> AbstractContextManager[object]:
         """Return a lock for this process's SQLite writers. Without this lock, waiting writers would poll SQLite."""

@@ -7,6 +7,7 @@ clusters that they already carry, and set up no other parts. A *hold* is the tim
 """
 
 from collections.abc import Iterator
+from datetime import timedelta
 from math import inf
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from sbf_fakes.world import World, make_world, spec
 from sqlalchemy import update
 
 from sbf_service.reconcile.deadlines import SUSPENDED_AFTER_S
+from sbf_service.store.confirmations import confirm_revision
 from sbf_service.store.guest_power import set_guest_power
 from sbf_service.store.leases import acquire_lease
 from sbf_service.store.metric_counts import count_installation
@@ -272,6 +274,27 @@ def test_a_host_gets_a_new_revision_when_a_hold_ends(machines: Machines) -> None
     (free,) = restored.wanted_of_host("brno-h1").segments
     assert UNCHECKED_NETWORK not in free.requires
     assert restored.element("brno-h1").wanted_revision > revision
+
+
+def test_a_confirmation_that_was_rolled_back_ends_no_hold(machines: Machines) -> None:
+    machines.world.put("demo", spec("brno-h1"))
+    machines.back_up()
+    restored = machines.restore()
+    machines.settle("brno-h2")
+    unchecked, held = restored.element("brno-h2"), restored.element("brno-h1").wanted_revision
+
+    def confirm_and_fail() -> None:
+        with restored.store.change() as unit:
+            confirm_revision(unit, "brno-h2", unchecked.wanted_revision, timedelta(minutes=5))
+            raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        confirm_and_fail()
+    with pytest.raises(NoVlanFree, match="the database was restored from a backup"):
+        restored.put("new", spec("brno-h1"))
+    machines.settle()
+    assert restored.element("brno-h1").wanted_revision > held
+    assert restored.put("new", spec("brno-h1")).created
 
 
 def reset(world: World, resets: int) -> GuestView:

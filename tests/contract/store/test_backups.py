@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from sbf_fakes.restores import back_up, restore
-from sbf_fakes.world import World, make_world, spec
+from sbf_fakes.world import World, four_sites, make_world, spec
 from sqlalchemy import Engine, func, insert, inspect, select, text
 
 from sbf_service.store.backup import OMITTED_TABLES, list_columns
@@ -99,7 +99,9 @@ def test_every_table_moves_to_another_database(world: World, folder: Path, other
     backup = back_up(world, folder)
     assert restore(backup, other_database).rows == backup.rows
     engine = make_engine(other_database)
-    changed = {"elements", "clusters", "topology", "audit"}
+    changed = {"elements", "clusters", "topology", "site_documents", "audit"}
+    with Store(engine).read() as unit:
+        assert read_topology(unit) == world.topology()
     for name in list_columns().keys() - changed:
         assert omit_sweep(read_rows(engine, name)) == omit_sweep(read_rows(world.store.engine, name)), name
     with engine.execution_options(virtcloud_write=True).begin() as connection:
@@ -199,6 +201,15 @@ def test_session_numbers_increase_after_the_database_is_replaced(small: Small) -
     insert_session(small.world)
     restore(small.backup, small.world.database, replace=True)
     assert insert_session(small.world) > REVISION_STEP
+
+
+def test_a_service_that_ran_during_the_restore_reads_the_restored_topology(small: Small) -> None:
+    """For example, the service's machine was disconnected from the database during the restore."""
+    before = small.world.topology()
+    small.world.put_topology(four_sites())
+    assert small.world.topology() == four_sites()
+    restore(small.backup, small.world.database, replace=True)
+    assert small.world.topology() == before
 
 
 def test_a_backup_of_a_newer_version_is_refused(small: Small) -> None:
