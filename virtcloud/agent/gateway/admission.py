@@ -93,6 +93,17 @@ def decide(
     return granted
 
 
+def is_renewal(request: DeviceRequest, session: DeviceSession | None, now: datetime) -> bool:
+    """Return whether a device renews the keys of ``session`` before the session's end and with its certificate.
+
+    Without a wanted document, the agent cannot call `decide`, and permits such renewals: otherwise, a session would end
+    with its keys, and not at ``expires_at`` as in `find_ended_sessions`.
+    """
+    if session is None or session.fingerprint != request.fingerprint:
+        return False
+    return request.renews and now < session.expires_at
+
+
 def admit(request: DeviceRequest, granted: NetworkGrant, now: datetime) -> DeviceSession:
     """Return the new session of a device that connects at the time ``now``."""
     return DeviceSession(

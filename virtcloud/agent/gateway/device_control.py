@@ -1,7 +1,8 @@
 """Control of the devices at one OpenVPN server: admits and refuses devices, and ends connections without a grant.
 
 A thread reads the server's management socket. To decide, the thread uses the latest wanted document from SBF and the
-agent's clock. Therefore, a connection ends when its grant ends, even if SBF does not answer.
+agent's clock. Therefore, a connection ends when its grant ends, even if SBF does not answer. Without a wanted document,
+the agent only permits the connections of an earlier agent process to renew their keys.
 
 The agent ends a connection with two commands. The first command sends the device a notice with the reason, but OpenVPN
 accepts the device's frames for another 5 s after a notice. Therefore, a second command closes the connection earlier.
@@ -26,6 +27,7 @@ from virtcloud.agent.gateway.admission import (
     admit,
     decide,
     find_ended_sessions,
+    is_renewal,
     list_options,
 )
 from virtcloud.agent.gateway.management_messages import (
@@ -208,10 +210,11 @@ class DeviceControl:
 
     def _enforce(self) -> None:
         grants, now = self._shared.grants, self._shared.clock()
-        if grants is not None:
-            waiting, self._waiting = self._waiting, {}
-            for request in waiting.values():
-                self._decide(request, grants, now)
+        for request in tuple(self._waiting.values()):
+            if grants is not None:
+                self._decide(self._waiting.pop(request.client), grants, now)
+            elif is_renewal(request, self._sessions.get(request.client), now):
+                self._connection.send(render_admission(self._waiting.pop(request.client), ()))
         for ended in find_ended_sessions(self.sessions, grants, now):
             self._end(ended)
         for session in self.sessions:

@@ -17,6 +17,7 @@ from virtcloud.agent.gateway.admission import (
     decide,
     find_ended_sessions,
     index_grants,
+    is_renewal,
     list_options,
 )
 from virtcloud.agent.gateway.shared_grants import SharedGrants
@@ -134,6 +135,23 @@ def test_a_session_ends_with_its_grant(network: Segment, ended: tuple[str, bool]
 def test_without_a_document_a_session_ends_with_its_lease() -> None:
     assert find_reasons(None) == []
     assert find_reasons(None, NOW + timedelta(hours=1)) == [(LEASE_ENDED, False)]
+
+
+@pytest.mark.parametrize(
+    ("request_", "session", "seconds", "expected"),
+    [
+        (REQUEST._replace(renews=True), make_session(), 3599, True),
+        (REQUEST._replace(renews=True), make_session(), 3600, False),
+        (REQUEST._replace(renews=True), make_session(fingerprint=OTHER), 0, False),
+        (REQUEST._replace(renews=True), None, 0, False),
+        (REQUEST, make_session(), 0, False),
+    ],
+    ids=["before the end", "at the end", "another certificate", "unknown session", "new connection"],
+)
+def test_without_a_document_only_known_devices_renew_keys(
+    request_: DeviceRequest, session: DeviceSession | None, seconds: int, *, expected: bool
+) -> None:
+    assert is_renewal(request_, session, NOW + timedelta(seconds=seconds)) == expected
 
 
 def test_a_connection_during_the_receipt_of_grants_is_not_lost() -> None:

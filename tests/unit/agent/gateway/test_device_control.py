@@ -96,3 +96,28 @@ def test_a_device_is_reported_with_its_present_address(gateway: SimulatedGateway
     gateway.sleep(STATUS_S)
     gateway.run_threads()
     assert [one.remote for one in gateway.vpn.connections] == ["192.0.2.2:5000", "192.0.2.1:5000"]
+
+
+def test_a_restarted_agent_without_a_document_renews_keys(gateway: SimulatedGateway, commands: list[str]) -> None:
+    gateway.end_agent()
+    gateway.start_agent()
+    gateway.servers[0].renew_keys(0)
+    gateway.run_threads()
+    assert [one for one in commands if one.startswith("client-auth")] == ["client-auth-nt 0 1"]
+
+
+def test_a_restarted_agent_without_a_document_admits_no_device(gateway: SimulatedGateway, commands: list[str]) -> None:
+    gateway.end_agent()
+    gateway.start_agent()
+    gateway.servers[0].connect(DEVICES[1], gateway.uptime)
+    gateway.run_threads(2)
+    assert [one for one in commands if one.startswith(("client-auth", "client-deny"))] == []
+
+
+def test_a_restarted_agent_renews_no_keys_after_the_lease(gateway: SimulatedGateway, commands: list[str]) -> None:
+    gateway.end_agent()
+    gateway.start_agent()
+    gateway.now += timedelta(hours=1)
+    gateway.servers[0].renew_keys(0)
+    gateway.run_threads()
+    assert [one for one in commands if one.startswith("client-auth")] == []
