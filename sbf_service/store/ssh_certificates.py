@@ -22,7 +22,7 @@ from sbf_service.store.vpn_grants import connect_gateways, read_vpn_secret
 from sbf_service.store.vpn_profile_views import list_pending_elements, require_live_cluster
 from sbf_service.store.vpn_profiles import SHORTEST_VALIDITY
 from sbf_service.store.vpn_users import is_invited
-from virtcloud.model.errors import Conflict, Forbidden
+from virtcloud.model.errors import Conflict, Forbidden, NoAddressFree
 from virtcloud.model.ssh_access import SshAccessView, SshCertificateView, SshGatewayView
 from virtcloud.model.ssh_keys import KeyFingerprint
 from virtcloud.model.values import ClusterKey, Name, UserName, format_utc
@@ -80,12 +80,14 @@ def create_certificate(
 def _assign_addresses(unit: Unit, network: ClusterRow, gateways: tuple[Name, ...]) -> frozenset[Name]:
     """Assign addresses in a network to gateways. Return the gateways that get no addresses.
 
-    Raise NoAddressFree if none of the gateways gets addresses. In a network without subnets, return an empty set.
+    Raise NoAddressFree if none of the gateways gets addresses, for example in a network without subnets.
     """
     unaddressed = frozenset(name for name in gateways if not assign_possible_addresses(unit, network, name))
-    if unaddressed.issuperset(gateways):
-        ensure_gateway_addresses(unit, network, gateways[0])
-        return frozenset()
+    if unaddressed.issuperset(gateways) and not ensure_gateway_addresses(unit, network, gateways[0]):
+        raise NoAddressFree(
+            f"network {network.key} has no subnets, so its gateways have no addresses in it: connect through SBF "
+            "('virtcloud cluster ssh --through sbf'), or create a cluster with subnets"
+        )
     return unaddressed
 
 

@@ -259,3 +259,12 @@ def test_a_gateway_without_a_free_address_prevents_no_certificate(world: World, 
 def test_a_network_without_free_addresses_is_refused(world: World, alice: str) -> None:
     put_full(world, guests=6)
     assert problem(certify(world, alice))[:2] == (409, "no-address-free")
+
+
+def test_a_network_without_subnets_is_refused(world: World, alice: str) -> None:
+    guests = [{"name": "g1", "host": "brno-h1", "image": "debian", "addresses": ["10.0.0.5/24"]}]
+    put(world, guests=guests, subnets=[], vpn=True)
+    answer = certify(world, alice)
+    assert problem(answer)[:2] == (409, "no-address-free")
+    assert "--through sbf" in answer.text
+    assert users_of(world) == []
