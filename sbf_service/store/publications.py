@@ -3,7 +3,7 @@
 The owner of a cluster publishes and unpublishes ports of the cluster's guests.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from ipaddress import ip_address
 
 from sqlalchemy import bindparam, func, select
@@ -60,9 +60,10 @@ _READ_ACTIVE = (
 def publish(
     unit: Unit, key: str, request: PublicationRequest, limits: RequestLimits, cluster_id: str | None = None
 ) -> PublicationView:
-    """Publish a port of a guest. If the port's publication is suspended, end the suspension. Idempotent.
+    """Publish a port of a guest. End the suspensions of the port's publications at the site. Idempotent.
 
-    Replace a publication that the topology no longer allows.
+    End the publications that the topology no longer allows. If none is left, add a publication. After a move to another
+    site, two gateways of this site can publish the port. In this case, return the publication of the first gateway.
 
     Raise NotFound for an unknown cluster or guest. Raise Conflict if the cluster is ending or has ended. Raise
     NotAdmitted if the image of a guest of the network is not certified for the site. Raise NoGateway if the site
@@ -76,20 +77,36 @@ def publish(
     guest = next((one for one in parse_current_spec(row).guests if one.name == request.guest), None)
     if guest is None:
         raise NotFound(f"cluster {key} has no guest {request.guest}: see 'virtcloud cluster show {key}'")
-    present = {_site_of(unit, one): one for one in _read(unit, row, request)}
+    present = _group_by_site(unit, _read(unit, row, request))
     site = _choose_site(unit, row, request.site, present)
-    found = present.get(site) or present.get(None)  # None: the gateway was removed from the topology
-    if found is not None and _find_outdated(unit, found) is not None:
-        _end(unit, row, found)
-        found = None
-    if found is None:
+    found = present.get(site) or present.get(None, [])  # None: the gateway was removed from the topology
+    kept = [one for one in found if _find_outdated(unit, one) is None]
+    for outdated in (one for one in found if one not in kept):
+        _end(unit, row, outdated)
+    if not kept:
         _check_count(unit, row, limits)
-        found = _add(unit, row, guest, request.model_copy(update={"site": site}))
-    elif found.suspended is None:
-        return _make_view(unit, row, found)
-    found.suspended = None
-    _record(unit, row, found, "guest_published")
-    return _make_view(unit, row, found)
+        kept = [_add(unit, row, guest, request.model_copy(update={"site": site}))]
+        _record(unit, row, kept[0], "guest_published")
+    for publication in kept:
+        _resume(unit, row, publication)
+    return _make_view(unit, row, kept[0])
+
+
+def _group_by_site(
+    unit: Unit, publications: Iterable[PublicationRow]
+) -> Mapping[Name | None, Sequence[PublicationRow]]:
+    """Return the publications by the site of their gateway. After a move, a site can have several of one port."""
+    found: dict[Name | None, list[PublicationRow]] = {}
+    for publication in publications:
+        found.setdefault(_site_of(unit, publication), []).append(publication)
+    return found
+
+
+def _resume(unit: Unit, row: ClusterRow, publication: PublicationRow) -> None:
+    """End the suspension of a publication, if the publication is suspended."""
+    if publication.suspended is not None:
+        publication.suspended = None
+        _record(unit, row, publication, "guest_published")
 
 
 def unpublish(

@@ -287,6 +287,46 @@ def test_an_unreadable_cluster_does_not_prevent_other_moves(world: World) -> Non
 
 
 @pytest.fixture
+def two_places(world: World) -> World:
+    """Two gateways of Brno publish the same port of a guest, because the gateway of Praha has failed."""
+    certify(world, "praha")
+    publish(world, site="brno")
+    publish(world, site="praha")
+    stop_agents(world, "praha-gw")
+    assert [place[0] for place in places(world)] == ["brno-gw", "brno-gw2"]
+    return world
+
+
+def test_a_call_resumes_all_publications_of_the_port_at_the_site(two_places: World) -> None:
+    certify(two_places, "brno", "DELETE")
+    assert [ports_of(two_places, name) for name in ("brno-gw", "brno-gw2")] == [[], []]
+    certify(two_places, "brno")
+    publish(two_places, site="brno")
+    assert [ports_of(two_places, name) for name in ("brno-gw", "brno-gw2")] == [[40000], [40000]]
+
+
+@pytest.mark.parametrize(
+    ("ports", "expected"),
+    [
+        (("41000-41001", "40000-40002"), ("brno-gw2", "198.51.100.2", 40000)),
+        (("40000-40002", "41000-41001"), ("brno-gw", "198.51.100.1", 40000)),
+        (("41000-41001", "41000-41001"), ("brno-gw", "198.51.100.1", 41000)),
+    ],
+    ids=["first", "second", "both"],
+)
+def test_a_call_ends_the_outdated_publications_of_the_port(
+    two_places: World, ports: tuple[str, str], expected: tuple[str, str, int]
+) -> None:
+    """The topology no longer contains the port of one gateway or of both gateways."""
+    brno = (gateway("brno-gw", outside=outside(1, ports[0])), gateway("brno-gw2", outside=outside(2, ports[1])))
+    praha = (gateway("praha-gw", outside=outside(3)),)
+    two_places.put_topology(topology_with_gateways(brno=brno, praha=praha))
+    two_places.settle()
+    assert publish(two_places, site="brno")["gateway"] == expected[0]
+    assert places(two_places) == [expected]
+
+
+@pytest.fixture
 def ipv6_world(tmp_path: Path) -> Iterator[World]:
     """A cluster ``six`` with an IPv6 guest. Of Brno's three gateways, the first has no public IPv6 address."""
     six = [outside(number) | {"addresses": [f"2001:db8::{number}"]} for number in (2, 3)]
