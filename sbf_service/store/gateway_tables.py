@@ -53,7 +53,8 @@ class OutsideUseRow(Base):
     ``connections``, ``sent_bytes`` and ``received_bytes`` are sums since the network first used the destination through
     the gateway. ``reported_connections``, ``reported_sent_bytes`` and ``reported_received_bytes`` are the counters in
     the gateway's latest report. SBF adds the difference between the counters of two reports to the sums. ``names``
-    contains the destination's FQDNs in the latest report, or None.
+    contains the destination's FQDNs in the latest report, or None. When SBF chooses another gateway as the network's
+    router, ``names`` of the former router becomes None.
     """
 
     __tablename__ = "outside_uses"

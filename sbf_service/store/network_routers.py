@@ -16,7 +16,7 @@ from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.columns import NAME_TYPE, equals_any, split_ids
 from sbf_service.store.current_topology import read_topology
 from sbf_service.store.gateway_addresses import assign_possible_addresses, ensure_gateway_addresses
-from sbf_service.store.gateway_tables import NetworkRouterRow
+from sbf_service.store.gateway_tables import NetworkRouterRow, OutsideUseRow
 from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.tables import ElementRow
 from sbf_service.store.transitions import ClusterSelection, increment_versions
@@ -46,6 +46,11 @@ _REPLACE = (
     .where(NetworkRouterRow.network_id == bindparam("network"))
     .values(gateway=bindparam("new_gateway"))
 )
+_DELETE_NAMES = (
+    update(OutsideUseRow)
+    .where(OutsideUseRow.network_id == bindparam("network"), OutsideUseRow.gateway == bindparam("former"))
+    .values(names=None)
+)
 
 
 def start_router(unit: Unit, network: ClusterRow, gateways: Iterable[Name]) -> None:
@@ -63,7 +68,8 @@ def replace_routers(unit: Unit, gateway: Name) -> None:
     Call this function if the gateway's agent is stale, or if the gateway has no link to the outside. The new router is
     another gateway of the network. The agent of the new router is not stale, and the new router has a link to the
     outside, and has or gets addresses in the network. If no other gateway of a network meets these conditions, the
-    network's router stays the same.
+    network's router stays the same. Delete the FQDNs in the latest report of a replaced router, because its agent may
+    send no further report about the network.
     """
     networks = unit.connection.execute(_READ, {"gateway": gateway}).scalars().all()
     alive = find_alive_gateways(unit) - {gateway} if networks else frozenset()
@@ -74,6 +80,7 @@ def replace_routers(unit: Unit, gateway: Name) -> None:
         new = next((name for name in others if assign_possible_addresses(unit, row, name)), None)
         if new is not None:
             unit.connection.execute(_REPLACE, {"network": row.id, "new_gateway": new})
+            unit.connection.execute(_DELETE_NAMES, {"network": row.id, "former": gateway})
             increment_revisions(unit, [gateway, new])
             record_audit(unit, "router_replaced", element=gateway, why=f"{new} replaces {gateway}", cluster_id=row.id)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from sbf_fakes.http_calls import ask
-from sbf_fakes.vpn_world import furnish, gateway, topology_with_gateways
+from sbf_fakes.vpn_world import furnish, gateway, stop_agents, topology_with_gateways
 from sbf_fakes.world import World, make_world, spec
 
 from sbf_service.store.cluster_tables import ClusterRow
@@ -141,6 +141,17 @@ def test_a_gateway_that_stops_resolving_a_name_has_no_notice(world: World) -> No
     report_name(world, "no answer")
     assert ask(world, "PUT", "/v1/elements/brno-gw/outside", {"uses": []}).status_code == 204
     assert read_gateway(world).notices == ()
+
+
+def test_a_gateway_that_is_no_longer_the_router_has_no_notice(world: World) -> None:
+    """After a restart, the former router's agent has nothing to report."""
+    report_name(world, "no answer")
+    stop_agents(world, "brno-gw")
+    metrics = ask(world, "GET", "/metrics").text
+    assert world.audit("router_replaced")[0].why == "brno-gw2 replaces brno-gw"
+    assert read_gateway(world).notices == ()
+    assert 'virtcloud_outside_names_failing{gateway="brno-gw"} 0.0' in metrics
+    assert read_uses(world) == [("web", "brno-gw", 1, 0)]
 
 
 def test_the_sums_end_with_the_cluster(world: World) -> None:
