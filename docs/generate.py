@@ -27,11 +27,11 @@ from sbf_service.drivers import registry
 from sbf_service.http.app import create_app
 from sbf_service.http.metric_reference import FOREIGN_METRICS, MetricDescription, list_metrics
 from sbf_service.settings import ServiceSettings
-from virtcloud.agent.job_access.access import SCRIPT_VARIABLES
 from virtcloud.agent.job_socket import socket_requests as agent_requests
 from virtcloud.agent.settings import AgentSettings
 from virtcloud.cli import main
 from virtcloud.jobs import address_plan, request, request_file, request_keys
+from virtcloud.jobs.script_variables import SCRIPT_VARIABLES
 
 REFERENCE = Path(__file__).parent / "reference"
 WIDTH = 78

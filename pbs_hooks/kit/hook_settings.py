@@ -95,8 +95,10 @@ USER_KEYS_SETTING = SettingKey(
 )
 
 
-def read_settings(file: Optional[str], keys: Mapping[str, SettingKey], subject: str = "the hook's") -> Dict[str, Any]:
-    """Read and validate a settings file. Return the defaults if ``file`` is None.
+def read_settings(
+    file: Optional[str], keys: Mapping[str, SettingKey], subject: str = "the hook's", *, required: bool = True
+) -> Dict[str, Any]:
+    """Read and validate a settings file. Return the defaults if ``file`` is None, or missing and not ``required``.
 
     Raise SettingsError if the file cannot be read, or if a setting is invalid.
     """
@@ -106,6 +108,8 @@ def read_settings(file: Optional[str], keys: Mapping[str, SettingKey], subject: 
         with open(file, encoding="utf-8") as opened:
             values = json.load(opened)
     except (OSError, ValueError) as error:
+        if isinstance(error, FileNotFoundError) and not required:
+            return validate_settings({}, keys, subject)
         raise SettingsError(
             "%s settings: expected a file with a JSON object, got %s: %s" % (subject, file, error)
         ) from None

@@ -19,8 +19,11 @@ from virtcloud.model.values import ClusterKey
 from virtcloud.model.views import ClusterView, PlacementProgress
 
 JOB_ID = re.compile("[0-9]+([.][a-z0-9._-]+)?")
-JOB_VARIABLES = ("VCLUSTER_ID", "PBS_JOBID")
-"""Environment variables of a job: the key of the job's active cluster, and the job's ID."""
+JOB_VARIABLES = ("PBS_JOBID", "VCLUSTER_ID")
+"""Environment variables of a job: the job's ID, and the key of the job's active cluster.
+
+The batch server always sets the job's ID. The key may belong to another job, in whose script ``qsub -V`` was called.
+"""
 
 
 class JobSummary(Document):

@@ -49,6 +49,7 @@ class JobRequest(NamedTuple):
     - ``vpn``: whether SBF connects the cluster to gateways when the job starts. If false, SBF connects the cluster when
       a user creates the first VPN profile.
     - ``outside``: the destinations that guests may reach through a gateway.
+    - ``private``: whether ``net=private`` beside ``spec`` overrides ``net`` in the request file.
     - ``spec``: the path of the request file; None if the request has no file. The file contains the parts, so ``parts``
       is empty until the file is read.
     """
@@ -66,6 +67,7 @@ class JobRequest(NamedTuple):
     service: Tuple[str, ...] = ()
     vpn: bool = False
     outside: Tuple[str, ...] = ()
+    private: bool = False
 
     def part(self, host: int) -> HostGuests:
         """Return the guests of the host with this index."""
@@ -132,7 +134,9 @@ def find_conflicts(values: Mapping[str, Any]) -> Iterator[Tuple[str, str]]:
 def _build_request(values: Dict[str, Any]) -> JobRequest:
     guest = GuestRequest(**{field: values.pop(key) for key, field in GUEST_FIELDS.items() if key in values})
     count = values.pop("guests", 1)
-    return JobRequest(parts=() if "spec" in values else ((guest,) * count,), **values)
+    if "spec" in values:
+        return JobRequest(private="net" in values and values["net"] is None, **values)
+    return JobRequest(parts=((guest,) * count,), **values)
 
 
 def _parse_pairs(text: str) -> Iterator[_Pair]:

@@ -93,7 +93,10 @@ def merge_request_file(request: JobRequest, document: object) -> JobRequest:
     parts = tuple(_parse_host(part, at.to("hosts", index)) for index, part in enumerate(hosts))
     if not parts:
         at.to("hosts").fail("the guests of at least one host", "none")
-    values.update({key: value for key, value in (("name", request.name), ("net", request.net)) if value})
+    if request.net or request.private:
+        values["net"] = request.net
+    if request.name:
+        values["name"] = request.name
     for key, expected in find_conflicts(values):
         at.to(key).fail(expected, repr(values[key]))
     _check_unique(parts, at)

@@ -120,7 +120,8 @@ REQUEST_KEYS: Dict[str, RequestKey] = OrderedDict(
             "spec",
             RequestKey(
                 request_values.PATH,
-                "A file with the other keys of the request. Beside `spec`, the line may contain only `name` and `net`.",
+                "A file with the other keys of the request. Beside `spec`, the line may contain only `name` and `net`, "
+                "which override the file.",
                 "/home/alice/c.yaml",
             ),
         ),

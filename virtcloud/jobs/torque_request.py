@@ -76,8 +76,9 @@ REQUEST_MARK = "vcluster="
 DIRECTIVE = "#PBS"
 CARRIED_DIRECTIVE = "%s -l %s=%s" % (DIRECTIVE, CARRIER_RESOURCE, REQUEST_MARK)
 LINE = re.compile(r"[^\n]*\n|[^\n]+")
-FLAG_OPTIONS = "-[EfhInVxXz]*"
-"""qsub's options without a value. One argument may combine several of these options and one option with a value."""
+OPTION = re.compile("-[EfhInVxXz]*([aAbcCdDeFjJkKlLmMNopPqrStTuvwW])(.*)", re.DOTALL)
+"""An option of qsub with a value, which may be the next word. Options without a value may precede in the same word."""
+DIRECTIVE_WORD = re.compile(r"""(?:"[^"]*"|'[^']*'|\\.|\S)+""")
 
 
 def find_request(wanted: Mapping[str, str]) -> Optional[str]:
@@ -102,12 +103,14 @@ def parse_submission(arguments: Sequence[str], script: str) -> QsubSubmission:
 
     The resources of all options ``-l`` are merged. The last value of a resource is used. Arguments override directives.
     """
-    words = [word for line in _parse_directives(script) for word in line.split()]
+    given = list(_parse_options(arguments))
+    directives = (DIRECTIVE_WORD.findall(line) for line in _parse_directives(script))
+    options = [*(option for words in directives for option in _parse_options(words)), *given]
     resources = {}  # type: Dict[str, str]
-    for text in (*_option_values(words, "l"), *_option_values(arguments, "l")):
+    for text in (value for name, value in options if name == "l"):
         resources.update(parse_resources(text))
-    array = any(True for options in (words, arguments) for _ in _option_values(options, "t"))
-    return QsubSubmission(resources, array, any(prefix != DIRECTIVE for prefix in _option_values(arguments, "C")))
+    array = any(name == "t" for name, _ in options)
+    return QsubSubmission(resources, array, any(name == "C" and value != DIRECTIVE for name, value in given))
 
 
 def add_request_directive(script: str, request: str) -> str:
@@ -140,11 +143,14 @@ def _parse_directives(script: str) -> Iterator[str]:
             return
 
 
-def _option_values(words: Iterable[str], option: str) -> Iterator[str]:
-    """Yield the values of an option, which may be written as ``-l x``, ``-lx`` or ``-Il x``."""
-    pattern = re.compile("%s%s(.*)" % (FLAG_OPTIONS, option))
+def _parse_options(words: Iterable[str]) -> Iterator[Tuple[str, str]]:
+    """Yield letter and value of each option with a value, which may be written as ``-l x``, ``-lx`` or ``-Il x``.
+
+    A value may look like an option (``-F "-t 8"``). qsub passes its arguments to the filter without quotation marks.
+    Therefore further words of a value are parsed as options.
+    """
     rest = iter(words)
     for word in rest:
-        match = pattern.fullmatch(word)
+        match = OPTION.fullmatch(word)
         if match is not None:
-            yield (match.group(1) or next(rest, "")).strip("\"'")
+            yield match.group(1), (match.group(2) or next(rest, "")).strip("\"'")

@@ -10,6 +10,7 @@ from typing import Any, Dict, Optional
 from pbs_hooks.kit.agent_client import BUSY_SLUG, AgentRefused, AgentUnreachable
 from pbs_hooks.openpbs.hooks.mom_event import MomEvent, PassingFault, StartFault, UnwantedJob
 from pbs_hooks.openpbs.hooks.pbs_job import REASON_VARIABLE, REPORTED_VARIABLE, is_in_array
+from virtcloud.jobs.script_variables import SCRIPT_VARIABLES
 
 REQUEST_WAIT_S = 10.0
 """The longest time of a request, in seconds. The agent answers earlier when the state changes."""
@@ -193,7 +194,7 @@ def _await_state(event: MomEvent) -> Dict[str, Any]:
 
 
 def _set_environment(env: Dict[str, str], facts: Dict[str, str]) -> None:
-    for name in (REASON_VARIABLE, REPORTED_VARIABLE):
+    for name in (REASON_VARIABLE, REPORTED_VARIABLE, *SCRIPT_VARIABLES):
         env.pop(name, None)
     for name in sorted(facts):
         env[name] = facts[name]

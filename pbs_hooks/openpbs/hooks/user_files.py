@@ -5,7 +5,7 @@ A child process with the user's rights reads each file. The process's time and t
 
 import json
 import os
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Set
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
 from pbs_hooks.kit.deadline import ChildError
 from pbs_hooks.kit.user_rights import read_regular_file, run_as_user
@@ -53,11 +53,25 @@ def _read_as_json(path: str) -> str:
         raise ChildError("nested too deep") from None
 
 
+class _RepeatedKey(ValueError):
+    """A JSON object contains a key twice."""
+
+
 def _parse_document(text: str) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_build_object)
+    except _RepeatedKey:
+        # This JSON is also YAML, except that YAML permits no tabs between values. The error of YAML has a position.
+        return _parse_yaml(text.replace("\t", " "))
     except ValueError:
         return _parse_yaml(text)
+
+
+def _build_object(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
+    built = dict(pairs)
+    if len(built) < len(pairs):
+        raise _RepeatedKey
+    return built
 
 
 def _dump_json(document: Any) -> str:

@@ -7,7 +7,6 @@ the job's script sources. The folder belongs to root. Only the job's user can re
 
 import os
 import pwd
-import shlex
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -45,6 +44,7 @@ from virtcloud.jobs.job_cluster_spec import MARGIN_S, SETUP_S, JobNetwork, JobRu
 from virtcloud.jobs.openpbs_request import check_walltime
 from virtcloud.jobs.request import JobRequest, parse_request
 from virtcloud.jobs.request_values import PRIVATE_NETWORK
+from virtcloud.jobs.script_variables import render_shell_commands
 from virtcloud.jobs.sizes import parse_seconds
 from virtcloud.jobs.torque_request import admit_torque_job, check_no_array
 
@@ -68,7 +68,7 @@ def ensure_environment(folder: str, call: ScriptCall, facts: Dict[str, str]) -> 
     account = pwd.getpwnam(call.user)
     variables = dict(facts, **{SCHEDULER_VARIABLE: facts["VCLUSTER_VLAN"]}) if "VCLUSTER_VLAN" in facts else facts
     with os.fdopen(os.open(str(new), os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE), "w") as file:
-        file.writelines("export %s=%s\n" % (name, shlex.quote(value)) for name, value in sorted(variables.items()))
+        file.write(render_shell_commands(variables))
         os.fchown(file.fileno(), account.pw_uid, account.pw_gid)
     new.rename(path)
 

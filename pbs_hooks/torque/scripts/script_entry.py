@@ -29,7 +29,7 @@ from pbs_hooks.torque.scripts.submit_filter import run_submit_filter
 from virtcloud.jobs.request_values import RequestError
 
 EXIT_REJECT = 255
-"""The exit code of a submit filter that rejects a job. Torque reads this exit code as -1.
+"""The exit code of a submit filter that rejects a job, because of any fault. Torque reads this exit code as -1.
 
 qsub prints the message of the filter before a message that the job was rejected.
 """
@@ -44,22 +44,24 @@ SCRIPT_HANDLERS: Dict[str, Callable[[ScriptCall, ScriptSettings], None]] = {
 
 def main(script: str, arguments: List[str], environment: Mapping[str, str], settings_file: str) -> int:
     """Run the script with the name ``script`` and return its exit code. Messages for the user go to stderr."""
+    is_filter = script in FILTERS
     try:
-        if script in FILTERS:
+        if is_filter:
             run_submit_filter(arguments, environment, settings_file)
         else:
             _run_script(script, parse_call(script, arguments, environment), settings_file)
     except RequestError as error:
-        return _report_exit(EXIT_REJECT if script in FILTERS else EXIT_ABORT, str(error))
+        return _report_exit(EXIT_REJECT if is_filter else EXIT_ABORT, str(error))
     except ScriptExit as error:
         return _report_exit(error.code, "vcluster: %s" % error)
     except SettingsError as error:
+        if is_filter:
+            return _report_exit(EXIT_REJECT, "vcluster: %s" % error)
         return _report_exit(EXIT_REQUEUE, "vcluster: %s" % requeue(error))
     except Exception as error:  # noqa: BLE001 - any unexpected error: Torque retries, and administrators read the traceback
         syslog.syslog(syslog.LOG_DAEMON | syslog.LOG_ERR, traceback.format_exc())
-        return _report_exit(
-            EXIT_REQUEUE, "vcluster: internal error in %s: %r; the host's log has details" % (script, error)
-        )
+        text = "vcluster: internal error in %s: %r; the host's log has details" % (script, error)
+        return _report_exit(EXIT_REJECT if is_filter else EXIT_REQUEUE, text)
     return EXIT_RUN
 
 

@@ -1,7 +1,6 @@
 """Settings of the scripts: a JSON file in which every key except SBF's address has a default."""
 
 from collections import OrderedDict
-from pathlib import Path
 from typing import Mapping, NamedTuple, Optional
 
 from pbs_hooks.kit.hook_settings import (
@@ -135,6 +134,6 @@ SCRIPT_SETTINGS = OrderedDict(
 def read_script_settings(file: str) -> ScriptSettings:
     """Return the settings in ``file``, or the defaults if the file is missing.
 
-    Raises SettingsError for an invalid setting.
+    Raises SettingsError if the file cannot be read, or if a setting is invalid.
     """
-    return ScriptSettings(**read_settings(file if Path(file).exists() else None, SCRIPT_SETTINGS, "the scripts'"))
+    return ScriptSettings(**read_settings(file, SCRIPT_SETTINGS, "the scripts'", required=False))

@@ -4,7 +4,7 @@ If Torque has dropped the request from the list of resources, the first host rea
 """
 
 import sys
-from typing import Mapping, Optional, Sequence
+from typing import Callable, Mapping, Optional, Sequence
 
 from pbs_hooks.torque.scripts.script_settings import ScriptSettings, read_script_settings
 from virtcloud.jobs.request import parse_request
@@ -28,20 +28,24 @@ MAX_REQUEST_CHARACTERS = 1024
 def run_submit_filter(arguments: Sequence[str], environment: Mapping[str, str], settings_file: str) -> None:
     """Copy the script from stdin to stdout. Add the request, and leave all other bytes unchanged.
 
-    Raises RequestError if the request is invalid, and SettingsError if the settings file is invalid.
+    Raises RequestError if the request is invalid, and SettingsError if the request needs an invalid settings file.
     """
     script = sys.stdin.buffer.read().decode("latin-1")
-    filtered = filter_submission(arguments, script, read_script_settings(settings_file), environment)
+    filtered = filter_submission(arguments, script, lambda: read_script_settings(settings_file), environment)
     sys.stdout.buffer.write(filtered.encode("latin-1"))
     sys.stdout.buffer.flush()
 
 
 def filter_submission(
-    arguments: Sequence[str], script: str, settings: ScriptSettings, environment: Mapping[str, str]
+    arguments: Sequence[str],
+    script: str,
+    read_settings: Callable[[], ScriptSettings],
+    environment: Mapping[str, str],
 ) -> str:
-    """Return the script with the submission's request in a directive. Without a request, the script is unchanged. Pure.
+    """Return the script with the submission's request in a directive.
 
-    Raises RequestError if the request is invalid.
+    Without a request, return the script unchanged and do not call ``read_settings``. Raises RequestError if the request
+    is invalid.
     """
     submission = parse_submission(arguments, script)
     other = submission.prefixed or environment.get(PREFIX_VARIABLE, DIRECTIVE) != DIRECTIVE
@@ -52,7 +56,7 @@ def filter_submission(
     request = find_request(submission.resources)
     if request is None:
         return script
-    _check_request(request, submission, settings)
+    _check_request(request, submission, read_settings())
     return add_request_directive(script, request)
 
 

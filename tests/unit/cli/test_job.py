@@ -124,7 +124,8 @@ def test_waiting_for_a_failing_cluster_exits_with_1(run: RunCommand, sbf_with_jo
     ("given", "environment", "job"),
     [
         ("7.A", {"VCLUSTER_ID": "8.a"}, "7.a"),
-        (None, {"VCLUSTER_ID": "8.a", "PBS_JOBID": "9.a"}, "8.a"),
+        (None, {"VCLUSTER_ID": "8.a", "PBS_JOBID": "9.A"}, "9.a"),
+        (None, {"VCLUSTER_ID": "8.a", "PBS_JOBID": ""}, "8.a"),
         (None, {"VCLUSTER_ID": "", "PBS_JOBID": "9.a"}, "9.a"),
     ],
 )
@@ -136,7 +137,7 @@ def test_within_a_job_the_environment_contains_the_job_id(
 
 def test_outside_of_a_job_an_id_is_required(run: RunCommand, sbf_with_job: FakeSbf) -> None:
     result = run("job")
-    message = "as argument, or in the environment as VCLUSTER_ID or PBS_JOBID, got none; 'qstat' lists your jobs"
+    message = "as argument, or in the environment as PBS_JOBID or VCLUSTER_ID, got none; 'qstat' lists your jobs"
     assert (result.exit_code, result.stderr) == (2, f"virtcloud: expected the ID of a job {message}\n")
 
 

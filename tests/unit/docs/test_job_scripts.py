@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pbs_hooks.torque.scripts.script_settings import read_script_settings
+from pbs_hooks.torque.scripts.script_settings import ScriptSettings, read_script_settings
 from pbs_hooks.torque.scripts.submit_filter import filter_submission
 from virtcloud.jobs.request_values import RequestError
 
@@ -96,7 +96,10 @@ def test_a_torque_job_reads_its_variables_from_a_file(job: JobScript) -> None:
 
 def test_torques_submit_filter_accepts_the_example() -> None:
     script = TORQUE_SCRIPT.read_text()
-    settings = read_script_settings("/nonexistent/torque.json")
-    assert "\n#PBS -l other=vcluster=image=debian\n" in filter_submission([], script, settings, {})
+
+    def read_defaults() -> ScriptSettings:
+        return read_script_settings("/nonexistent/torque.json")
+
+    assert "\n#PBS -l other=vcluster=image=debian\n" in filter_submission([], script, read_defaults, {})
     with pytest.raises(RequestError, match="a walltime is required, at most"):
-        filter_submission(["-l", "walltime=999:0:0"], script, settings, {})
+        filter_submission(["-l", "walltime=999:0:0"], script, read_defaults, {})

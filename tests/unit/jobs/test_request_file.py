@@ -168,5 +168,23 @@ def test_net_on_the_line_conflicts_with_the_files_name() -> None:
     assert refusal(FILE, LINE + ":net=theirs") == message
 
 
+@pytest.mark.parametrize(
+    ("line", "name", "net"),
+    [
+        ("", None, "theirs"),
+        (":net=private", None, None),
+        (":net=other", None, "other"),
+        (":net=private:name=x", "x", None),
+    ],
+)
+def test_net_on_the_line_overrides_net_in_the_file(line: str, name: str | None, net: str | None) -> None:
+    request = read(guest() | {"net": "theirs"}, LINE + line)
+    assert (request.name, request.net) == (name, net)
+
+
+def test_net_private_on_the_line_permits_keys_of_a_new_network() -> None:
+    assert read(guest() | {"net": "theirs", "vlan": 112}, LINE + ":net=private").vlan == 112
+
+
 def test_a_file_requests_destinations_outside() -> None:
     assert read(guest() | {"outside": ["archive", "web"]}).outside == ("archive", "web")

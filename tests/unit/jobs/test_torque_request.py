@@ -134,6 +134,27 @@ def test_directives_end_at_the_first_command(line: str) -> None:
     assert parse_submission([], f"#!/bin/sh\n{line}\ntrue\n").resources["vcluster"] == "image=a"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "directive"),
+    [
+        (["-F", "-t 8 -l vcluster=image=b -C x"], ""),
+        (["-F", "-t", "8"], ""),  # as the filter gets the option -F "-t 8"
+        (["-F-t 8"], ""),
+        (["-v", "-t", "-N", "-C"], ""),
+        ([], '-F "-t 8"'),
+        ([], """-N 'a -t "8' -F "of -t 8 -l vcluster=image=b" """),
+    ],
+)
+def test_the_value_of_an_option_is_no_option(arguments: list[str], directive: str) -> None:
+    script = f"#PBS -l vcluster=image=a\n#PBS {directive}\n"
+    assert parse_submission(arguments, script) == ({"vcluster": "image=a"}, False, False)
+
+
+def test_an_unmatched_quotation_mark_does_not_hide_options() -> None:
+    submission = parse_submission([], "#PBS -N alice's -l vcluster=image=a -t 1-4\n")
+    assert (submission.resources, submission.array) == ({"vcluster": "image=a"}, True)
+
+
 def test_the_command_line_overrides_the_script() -> None:
     script = "#PBS -l vcluster=image=a,walltime=1:0:0\n"
     resources = parse_submission(["-l", "vcluster=image=b"], script).resources

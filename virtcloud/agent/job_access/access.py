@@ -19,17 +19,7 @@ from virtcloud.model.guest_spec import Guest
 from virtcloud.model.values import ClusterKey, LoginName, Name, VlanId
 
 ScriptEnvironment = dict[str, str]
-"""Environment variables of a job's script (`SCRIPT_VARIABLES`): values by name."""
-SCRIPT_VARIABLES = {
-    "VCLUSTER_ID": "the cluster's key",
-    "VCLUSTER_NAME": "the cluster's name, if it has a name",
-    "VCLUSTER_VLAN": "the cluster's VLAN ID at this host's site",
-    "VCLUSTER_GUESTS": "the names of the cluster's guests, separated by spaces",
-    "VCLUSTER_HOSTS": "a file in the format of `/etc/hosts`: the guests' addresses and names",
-    "VCLUSTER_HOSTFILE": "a file for `mpirun --hostfile`: each guest with its number of processors as slots",
-    "VCLUSTER_SSH_CONFIG": "a file for `ssh -F`, with which ssh reaches the guests by their names",
-    "VCLUSTER_KNOWN_HOSTS": "a file with the host keys of the guests, in the format of `~/.ssh/known_hosts`",
-}
+"""Environment variables of a job's script (`virtcloud.jobs.script_variables`): values by name."""
 IpNetwork = IPv4Network | IPv6Network
 BATCH_SIZE, MAX_BATCHES = 8, 4
 """Number of addresses that are probed at once (a batch), and limit of batches in each subnet."""

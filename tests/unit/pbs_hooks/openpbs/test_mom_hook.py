@@ -221,6 +221,12 @@ def test_launch_sets_the_scripts_environment(tmp_path: Path, agent: FakeAgent) -
     assert outcome.env == {"PATH": "/bin", **FACTS}
 
 
+def test_launch_removes_variables_of_another_jobs_cluster(tmp_path: Path, agent: FakeAgent) -> None:
+    """The job was submitted with ``qsub -V`` in the script of a job with a cluster."""
+    env = {"VCLUSTER_ID": "11.pbssrv", "VCLUSTER_NAME": "former", "VCLUSTER_KNOWN_HOSTS": "/gone", "VCLUSTER_MINE": "1"}
+    assert hook("execjob_launch", tmp_path, env=env).env == {"VCLUSTER_MINE": "1", **FACTS}
+
+
 def test_launch_waits_for_a_restarting_sbf(tmp_path: Path, agent: FakeAgent) -> None:
     agent.in_turn = [("waiting", ["SBF does not answer"]), ("up", [])]
     assert hook("execjob_launch", tmp_path).accepted

@@ -215,10 +215,27 @@ def test_a_file_of_another_user_is_not_read(server_hook: ServerHook, home: Path)
             lambda path: path.write_text("a: 1\nb: {a: 1}\na: 2"),
             "line 3, column 1: expected each key once",
         ),
+        (
+            lambda path: path.write_text('{\n\t"vlan": "7",\n\t"hosts": [{"vlan": 1}],\n\t"vlan": "8"\n}'),
+            "line 4, column 2: expected each key once, got 'vlan' again, first in line 2",
+        ),
         (lambda path: path.write_text(bomb()), "more than 262144 bytes after expansion"),
         (lambda _path: None, "No such file or directory"),
     ],
-    ids=["device", "pipe", "long", "bytes", "cut off", "circle", "code", "deep", "twice", "bomb", "nothing"],
+    ids=[
+        "device",
+        "pipe",
+        "long",
+        "bytes",
+        "cut off",
+        "circle",
+        "code",
+        "deep",
+        "twice",
+        "twice in JSON",
+        "bomb",
+        "nothing",
+    ],
 )
 def test_an_invalid_request_file_is_rejected(server_hook: ServerHook, home: Path, make: object, why: str) -> None:
     make(home / "c.yaml")

@@ -127,6 +127,7 @@ def test_only_the_user_can_read_the_environment_file(bench: TorqueHost) -> None:
     bench.run("prologue")
     file = bench.folder / "environments/7.Torque"
     assert file.read_text().splitlines() == [
+        "unset VCLUSTER_HOSTFILE VCLUSTER_HOSTS VCLUSTER_KNOWN_HOSTS VCLUSTER_NAME VCLUSTER_SSH_CONFIG",
         "export MAGRATHEA_VLANID=112",
         "export VCLUSTER_GUESTS='g1 g2'",
         "export VCLUSTER_ID=7.torque",
