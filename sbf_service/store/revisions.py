@@ -67,7 +67,7 @@ class NewRevision:
             removed=None,
             confirmed=self.confirmed,
             reachable=self.reachable,
-            trouble=find_cluster_error(self.trouble, self.troubles, network),
+            trouble=None if self.trouble is None else find_cluster_error(self.trouble, self.troubles, network),
             last_seen=self.last_seen,
         )
 
