@@ -24,6 +24,7 @@ from sbf_service.store.restored_state import REVISION_STEP, RestoreReport, recor
 from sbf_service.store.service_tables import ReplicaRow, ServiceSecretRow
 from sbf_service.store.tables import Base, TopologyRow
 from sbf_service.store.topology_cache import TopologyCache
+from sbf_service.store.topology_documents import read_stored_version
 from sbf_service.store.unit_of_work import Clock, Unit
 from virtcloud.model.errors import BadInput
 
@@ -53,7 +54,7 @@ def restore_backup(  # noqa: PLR0913 - the options of the command, and the clock
     _check_version(backup)
     with hold_whole_database(engine), _transaction(engine) as connection:
         check_unused(connection)  # a replica may have started while this transaction waited for the lock of migrations
-        _empty_database(connection, backup, replace=replace)
+        former_version = _empty_database(connection, backup, replace=replace)
         _insert_rows(connection, backup)
         rows = _count_rows(connection, backup.rows)
         if rows != backup.rows:
@@ -62,7 +63,7 @@ def restore_backup(  # noqa: PLR0913 - the options of the command, and the clock
         _set_counters(connection, backup.header.counters)
         with Session(connection) as session:
             unit = Unit(session, clock, TopologyCache(), who)
-            report = record_restore(unit, backup.header, rows, grace)
+            report = record_restore(unit, backup.header, rows, grace, former_version)
             session.commit()
         _set_sequences(connection)
     return report
@@ -90,13 +91,16 @@ def _transaction(engine: Engine) -> Iterator[Connection]:
         ) from error
 
 
-def _empty_database(connection: Connection, backup: BackupFile, *, replace: bool) -> None:
+def _empty_database(connection: Connection, backup: BackupFile, *, replace: bool) -> int:
     """Delete all rows of SBF's tables, and leave the database with the tables of the backup's version.
 
-    Tables of other programs stay unchanged. Raise BadInput if the database has rows and ``replace`` is false.
+    Tables of other programs stay unchanged. Return the version of the deleted topology, or 0. Raise BadInput if the
+    database has rows and ``replace`` is false.
     """
+    former_version = 0
     if inspect(connection).has_table(VERSION_TABLE):
         upgrade_database(connection)
+        former_version = read_stored_version(connection)
         if not replace and (found := _list_used_tables(connection)):
             raise BadInput(
                 f"database {show_address(connection.engine)}: expected an empty database, "
@@ -111,6 +115,7 @@ def _empty_database(connection: Connection, backup: BackupFile, *, replace: bool
     tables.reflect(connection, only=lambda name, _: name in own)
     for table in reversed(tables.sorted_tables):  # migrations insert rows into new tables
         connection.execute(table.delete())
+    return former_version
 
 
 def _list_used_tables(connection: Connection) -> list[str]:

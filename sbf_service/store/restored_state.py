@@ -48,11 +48,14 @@ class RestoreReport:
     extended: int
 
 
-def record_restore(unit: Unit, header: BackupHeader, rows: Mapping[str, int], grace: timedelta) -> RestoreReport:
+def record_restore(
+    unit: Unit, header: BackupHeader, rows: Mapping[str, int], grace: timedelta, former_version: int
+) -> RestoreReport:
     """Change a restored database so that SBF can use it safely, and record the restore in the audit log.
 
     Increase revisions, fencing tokens and versions, reset all confirmations, and extend the leases that end before
     ``grace`` has passed. Active clusters become degraded. ``rows`` is for the report.
+    ``former_version`` is the version of the topology that the restore deleted, or 0.
 
     Raise BadInput if the highest revision would exceed :data:`MAX_NUMBER` after this restore and one further restore.
     """
@@ -68,21 +71,22 @@ def record_restore(unit: Unit, header: BackupHeader, rows: Mapping[str, int], gr
     extended = _extend_leases(unit, unit.now + grace)
     record_run(unit)  # the time since the backup is no outage: SBF ran, and leases are extended already
     unit.session.execute(update(ClusterRow).values(version=ClusterRow.version + REVISION_STEP))
-    _increase_topology_version(unit)
+    _increase_topology_version(unit, former_version)
     why = f"backup of {format_utc(header.taken_at)}, virtcloud {header.virtcloud}, {header.database}"
     changes = [(f"cluster_{ClusterState.DEGRADED}", reason, cluster_id) for cluster_id in degraded]
     _record_audit(unit, [*changes, ("database_restored", why, None)])
     return RestoreReport(header.taken_at, rows, elements, extended)
 
 
-def _increase_topology_version(unit: Unit) -> None:
+def _increase_topology_version(unit: Unit, former_version: int) -> None:
     """Give the topology and all its documents a new version.
 
     An SBF that ran during the restore, for example on a machine that was disconnected, then reads all documents again.
+    The version is also higher than ``former_version``. Otherwise, two restores of one backup would have equal versions.
     """
-    increased = update(TopologyRow).values(version=TopologyRow.version + REVISION_STEP)
-    version = unit.session.scalars(increased.returning(TopologyRow.version)).one()
-    unit.session.execute(update(TopologyRow).values(common_version=version))
+    restored = unit.session.scalars(select(TopologyRow.version)).one()
+    version = max(restored + REVISION_STEP, former_version + 1)
+    unit.session.execute(update(TopologyRow).values(version=version, common_version=version))
     unit.session.execute(update(SiteDocumentRow).values(version=version))
 
 

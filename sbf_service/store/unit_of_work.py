@@ -61,8 +61,8 @@ LIMITS: Final = "limits"
 CHECKED: Final = "checked"
 """The keys under which ``Session.info`` stores values that a unit reads only once.
 
-Copies of a unit have the same session, and therefore share these values. ``CHECKED`` is a version of the topology
-without unchecked elements. The store caches this version after the commit.
+Copies of a unit have the same session, and therefore share these values. ``CHECKED`` is the version of the topology
+for which the unit found no unchecked elements. After the commit, the store adds this version to its cache.
 """
 
 _INSERT_AUDIT = insert(Base.metadata.tables[AuditRow.__tablename__]).inline()

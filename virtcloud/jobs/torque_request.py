@@ -146,11 +146,18 @@ def _parse_directives(script: str) -> Iterator[str]:
 def _parse_options(words: Iterable[str]) -> Iterator[Tuple[str, str]]:
     """Yield letter and value of each option with a value, which may be written as ``-l x``, ``-lx`` or ``-Il x``.
 
-    A value may look like an option (``-F "-t 8"``). qsub passes its arguments to the filter without quotation marks.
-    Therefore further words of a value are parsed as options.
+    The value of ``-F`` may look like an option (``-F "-t 8"``). qsub passes its arguments to the filter without
+    quotation marks, and omits empty values. Therefore, after any other option, a word that looks like an option with a
+    value is parsed as an option. Further words of a value are parsed as options too.
     """
-    rest = iter(words)
-    for word in rest:
+    waiting = ""  # the option whose value is the next word
+    for word in words:
         match = OPTION.fullmatch(word)
-        if match is not None:
-            yield match.group(1), (match.group(2) or next(rest, "")).strip("\"'")
+        if waiting and (waiting == "F" or match is None):
+            yield waiting, word.strip("\"'")
+            waiting = ""
+        elif match is not None and match.group(2):
+            yield match.group(1), match.group(2).strip("\"'")
+            waiting = ""
+        elif match is not None:
+            waiting = match.group(1)

@@ -20,7 +20,7 @@ from sqlalchemy import Engine, func, insert, inspect, select, text
 from sbf_service.store.backup import OMITTED_TABLES, list_columns
 from sbf_service.store.backup_format import BackupFile, BackupWriter, make_table, open_backup
 from sbf_service.store.cluster_tables import ClusterRow
-from sbf_service.store.current_topology import read_topology
+from sbf_service.store.current_topology import read_topology, read_topology_version
 from sbf_service.store.database import make_engine
 from sbf_service.store.database_migration import begin_migration
 from sbf_service.store.guest_tables import GuestSessionRow
@@ -210,6 +210,16 @@ def test_a_service_that_ran_during_the_restore_reads_the_restored_topology(small
     assert small.world.topology() == four_sites()
     restore(small.backup, small.world.database, replace=True)
     assert small.world.topology() == before
+
+
+def test_two_restores_of_a_backup_have_different_topology_versions(small: Small) -> None:
+    """Otherwise, a service that ran during both restores would continue with what it knows about the first."""
+    versions = []
+    for _ in range(2):
+        restore(small.backup, small.world.database, replace=True)
+        with small.world.store.read() as unit:
+            versions.append(read_topology_version(unit))
+    assert len(set(versions)) == 2
 
 
 def test_a_backup_of_a_newer_version_is_refused(small: Small) -> None:

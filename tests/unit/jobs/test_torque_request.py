@@ -140,7 +140,6 @@ def test_directives_end_at_the_first_command(line: str) -> None:
         (["-F", "-t 8 -l vcluster=image=b -C x"], ""),
         (["-F", "-t", "8"], ""),  # as the filter gets the option -F "-t 8"
         (["-F-t 8"], ""),
-        (["-v", "-t", "-N", "-C"], ""),
         ([], '-F "-t 8"'),
         ([], """-N 'a -t "8' -F "of -t 8 -l vcluster=image=b" """),
     ],
@@ -148,6 +147,12 @@ def test_directives_end_at_the_first_command(line: str) -> None:
 def test_the_value_of_an_option_is_no_option(arguments: list[str], directive: str) -> None:
     script = f"#PBS -l vcluster=image=a\n#PBS {directive}\n"
     assert parse_submission(arguments, script) == ({"vcluster": "image=a"}, False, False)
+
+
+@pytest.mark.parametrize("option", ["-A", "-q", "-v", "-M"])
+def test_a_request_after_an_empty_value_is_found(option: str) -> None:
+    """The program qsub omits the empty value of ``-A ""``."""
+    assert parse_submission([option, "-l", "vcluster=image=a"], "") == ({"vcluster": "image=a"}, False, False)
 
 
 def test_an_unmatched_quotation_mark_does_not_hide_options() -> None:
