@@ -11,15 +11,10 @@ from virtcloud.cli.groups import SummaryGroup
 from virtcloud.cli.options import DurationType, open_client
 from virtcloud.client.api import Client
 from virtcloud.client.credentials import PREFIX, check_token, default_token_file, write_token
-from virtcloud.client.sbf import SbfClient
 from virtcloud.model.access import Identity, NewToken, Role, TokenView
 from virtcloud.model.durations import MAX_TOKEN_S
-from virtcloud.model.edge import DEVICE_KINDS
-from virtcloud.model.errors import BadInput, NotFound
-from virtcloud.model.values import Name
+from virtcloud.model.errors import BadInput
 
-AGENT_ROLES = frozenset({Role.AGENT, Role.JOB_STARTER})
-"""The roles whose tokens are for a host or gateway."""
 TOKEN_COLUMNS = ("id", "name", "role", "sites", "created", "by", "last used", "valid until")
 
 
@@ -118,8 +113,6 @@ def create(  # noqa: PLR0913 - click passes each option by its name
 ) -> None:
     """Create a token for NAME, which is a user, administrator, scheduler or element. The token is shown once.
 
-    For an agent or job starter, a warning is printed if the topology has no host or gateway NAME.
-
     Example: virtcloud token create brno-h1 --role agent --output brno-h1.token
     """
     if output is not None and output.exists():
@@ -128,9 +121,7 @@ def create(  # noqa: PLR0913 - click passes each option by its name
             "the token is revoked: name another file, or revoke that token (virtcloud token revoke) and remove the "
             "file"
         )
-    sbf = open_client(context).sbf
-    warning = _describe_missing_agent(sbf, name, Role(role))
-    new_token = sbf.create_token(name, role, sites, expires)
+    new_token = open_client(context).sbf.create_token(name, role, sites, expires)
     if output is not None:
         _write_new_token(output, new_token)
     if as_json:
@@ -140,31 +131,6 @@ def create(  # noqa: PLR0913 - click passes each option by its name
     else:
         click.echo(f"token {new_token.id} of {_format_holder(new_token)}; it is not shown again:", err=True)
         click.echo(new_token.token)
-    if warning:
-        click.echo(f"virtcloud: {warning}, revoke the token (virtcloud token revoke {new_token.id})", err=True)
-
-
-def _describe_missing_agent(sbf: SbfClient, name: str, role: Role) -> str | None:
-    """Return the beginning of a warning if the role needs a host or gateway, and the topology has none of this name.
-
-    Before the first topology, there is no warning: administrators may create tokens before they describe the sites.
-    """
-    if role not in AGENT_ROLES or not Name.matches(name):
-        return None
-    try:
-        kind = sbf.element(name).kind
-    except NotFound:
-        if not any(sbf.site_pages(size=1)):
-            return None
-        found = f"has no element {name}"
-    else:
-        if kind not in DEVICE_KINDS:
-            return None
-        found = f"describes {name} as a {kind}, which has no agent"
-    return (
-        f"SBF's topology {found}: SBF refuses the calls of the {role} until the topology has a host or gateway {name}; "
-        "add it (virtcloud topology set), or, if the name is wrong"
-    )
 
 
 def _write_new_token(output: Path, new_token: NewToken) -> None:
