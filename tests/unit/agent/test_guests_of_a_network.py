@@ -81,7 +81,7 @@ def test_an_earlier_sbf_gets_the_confirmation_without_the_key(
 
 
 def leave(service: FakeElementApi, network: Segment) -> None:
-    """Let the cluster ``m`` leave the network, and let the cluster ``b`` create another network on the host."""
+    """Remove the cluster ``m`` from the network. The cluster ``b`` creates another network on the host."""
     other = network.model_copy(update={"id": "b", "key": "key-b", "vlan": 101, "guests": (), "members": {}})
     service.want(network.model_copy(update={"guests": network.guests[:1], "members": {}}), other)
 

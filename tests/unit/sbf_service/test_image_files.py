@@ -115,7 +115,7 @@ def test_the_other_files_are_removed_nevertheless(unneeded: list[Path], monkeypa
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, refused: Path, number: int) -> None:
-    """Let the removal of the file ``refused`` fail with an error number."""
+    """Make the removal of the file ``refused`` fail with an error number."""
     unlink = Path.unlink
 
     def fail(path: Path, *, missing_ok: bool = False) -> None:
