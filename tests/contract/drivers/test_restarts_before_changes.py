@@ -83,8 +83,9 @@ def test_a_restarted_switch_is_changed_after_another_reading(platform: str, stac
 @pytest.mark.parametrize("platform", [name for name in EMULATED if name not in STATELESS])
 def test_a_reading_opens_a_new_session(platform: str, stack: ExitStack) -> None:
     bench = read_and_restart(make_bench_in(stack)(platform))
+    before = bench.switch.logins
     assert not bench.read().vlans
-    assert bench.switch.logins == 2
+    assert bench.switch.logins > before
 
 
 def test_a_switch_restarted_before_its_save_is_not_saved(stack: ExitStack) -> None:
@@ -120,9 +121,10 @@ def test_an_edge_in_an_unknown_mode_receives_no_line(stack: ExitStack) -> None:
     """The device refuses to leave the configuration mode. SBF closes the session and does not repeat the change."""
     bench = make_edge_bench(stack, "cisco_nxos")
     bench.read()
+    before = bench.device.logins
     bench.device.fail("refuse", ATTACH["cisco_nxos"])
     bench.device.fail("refuse", "^end$")
     with pytest.raises(Refused, match="sent 'end', the device answered"):
         bench.driver.apply(EdgeDifference(add=(bench.circuit(112), bench.circuit(120))))
-    assert bench.device.logins == 1
+    assert bench.device.logins == before
     assert 120 not in bench.device.running.vlans

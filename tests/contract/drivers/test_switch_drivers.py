@@ -243,9 +243,11 @@ def test_an_unknown_answer_is_unsafe_and_nothing_is_changed(bench: SwitchBench) 
 @pytest.mark.parametrize("platform", HOLD_SESSIONS)
 def test_the_driver_needs_only_one_session(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform, sessions=1)
+    bench.read()
+    before = bench.switch.logins
     assert not bench.converge("112", "112")
     assert not bench.converge()
-    assert bench.switch.logins == 1
+    assert bench.switch.logins == before
     second = driver_for(bench.switch, bench.a, read_timeout=0.5)
     with pytest.raises(Unreachable):
         second.read(bench.managed)
@@ -265,11 +267,12 @@ def test_the_driver_reconnects_after_the_device_forgets_a_lost_session(make_benc
 def test_an_idle_session_ended_by_the_device_is_reopened(make_bench: MakeBench) -> None:
     bench = make_bench("arista_eos")
     bench.read()
+    before = bench.switch.logins
     bench.switch.hang_up()
     session: Any = get_ssh_line(bench.driver)._session
     session.remote_conn_pre.get_transport().join(5)
     assert bench.read().vlans == NO_VLANS
-    assert bench.switch.logins == 2
+    assert bench.switch.logins > before
 
 
 def test_the_driver_reads_the_saved_configuration_after_a_reboot(bench: SwitchBench) -> None:
