@@ -23,10 +23,11 @@ from virtcloud.lab import Lab, debian_image, lab_images
 from virtcloud.model.cluster import ClusterSpec
 from virtcloud.testing.fakepbs import BatchJobState, BatchSubmission, FakeBatch, JobStatus
 
-pytestmark = pytest.mark.lab
+# The first test also starts the lab, and may build Debian's root file system.
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
 
 JOB_S = 240.0
-"""The time limit of a job in the fake batch system, below the time limit of a test (300 s)."""
+"""The time limit of a job in the fake batch system."""
 EXAMPLES = Path(__file__).parents[2] / "docs/examples"
 MPIRUN = """#!/bin/sh
 # Stands for mpirun: starts the program once for each slot, over ssh. Called with --hostfile FILE PROGRAM.
