@@ -95,7 +95,7 @@ def find_foreign_domains(templates: EdgeTemplates, reading: EdgeReading) -> dict
     """Return the groups that are in no service of the edge's transports, by domain.
 
     The result is empty on platforms without numbered bridge domains: on these platforms, the domain of a circuit is
-    never the domain of another user's pieces.
+    never the domain of pieces that SBF did not create.
     """
     groups = group_pieces(reading) if templates.dialect.numbered_domains else []
     return {group.domain: group for group in groups if not any(map(templates.transport, group.services))}
