@@ -183,7 +183,7 @@ class DeviceReading(ABC):
     def check_scope(self, scope: Any = None) -> None:  # noqa: ANN401 - a type of the device's kind
         """Raise Unsafe if the difference changes anything outside ``scope``. The default is the scope of the task."""
 
-    def check_not_in_use(self) -> None:  # noqa: B027 - edges have no ports that others may use
+    def check_not_in_use(self) -> None:  # noqa: B027 - edges have no ports in other use
         """Raise Unsafe if the difference changes a port in other use."""
 
     @abstractmethod

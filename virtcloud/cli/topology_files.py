@@ -48,7 +48,7 @@ class CommonPart(Document):
 class SiteFile(SitePart):
     """A file with a site's part of the topology.
 
-    ``version`` is the version of the site's part in SBF on which the file is based. None: the file contains no version.
+    ``version`` is the version of the site's part in SBF on which the file is based, or None for a file without version.
     """
 
     version: str | int | None = None

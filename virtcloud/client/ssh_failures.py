@@ -28,7 +28,7 @@ REMEDIES: Final = {
 def is_temporary(reason: str | None) -> bool:
     """Return whether a failed login may succeed later. A refused key or a wrong host key will be refused again.
 
-    ``reason`` is the result of :func:`explain_failure`. Return False for None: ssh did not fail.
+    ``reason`` is the result of :func:`explain_failure`. Return False for None, because then ssh did not fail.
     """
     return reason is not None and not any(text in reason for text in ("Permission denied", "Host key verification"))
 

@@ -43,7 +43,7 @@ class ForwardingKernel(Protocol):
         """Forward the IPv4 packets that arrive at an interface."""
 
     def read_forwarding(self, name: str) -> bool | None:
-        """Return whether IPv4 packets that arrive at an interface are forwarded. None: the interface is missing."""
+        """Return whether IPv4 packets that arrive at an interface are forwarded, or None for a missing interface."""
 
 
 class OutsideRouting:

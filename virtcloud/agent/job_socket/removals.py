@@ -190,7 +190,7 @@ def _attempt_step(step: Callable[[JobRecord], str | None], job: JobRecord) -> st
 
 
 def describe_remainder(view: ClusterView, job: JobRecord, element: Name) -> str | None:
-    """Return one sentence that states why a run is not removed from ``element`` yet; None: the run is removed. Pure.
+    """Return one sentence that states why a run is not removed from ``element`` yet; None if the run is removed. Pure.
 
     ``view`` is SBF's answer about the run's cluster.
     """
