@@ -128,7 +128,7 @@ class ReconcileTask(ABC):
     def record_announced(self, unit: Unit, difference: Any) -> None:  # noqa: ANN401, B027 - nothing to record for edges
         """Record the ports that SBF will configure for the first time.
 
-        Called before the device receives the change. Raise Unsafe if an administrator has released one of these ports
+        Call this method before the device receives the change. Raise Unsafe if an administrator has released one of these ports
         since the task was read from the database.
         """
 
