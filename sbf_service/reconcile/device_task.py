@@ -128,8 +128,8 @@ class ReconcileTask(ABC):
     def record_announced(self, unit: Unit, difference: Any) -> None:  # noqa: ANN401, B027 - nothing to record for edges
         """Record the ports that SBF will configure for the first time.
 
-        Call this method before the device receives the change. Raise Unsafe if an administrator has released one of these ports
-        since the task was read from the database.
+        Call this method before the device receives the change. Raise Unsafe if an administrator has released one of
+        these ports since the task was read from the database.
         """
 
     def record_confirmed(self, unit: Unit, observed: Any) -> None:  # noqa: ANN401, B027 - nothing to record for edges
