@@ -1,7 +1,7 @@
-"""The commands of the service: ``sbf serve``, ``sbf token create``, ``sbf openapi``, ``sbf platforms``.
+"""The commands of the service: ``sbf serve``, ``sbf token create``, ``sbf openapi`` and ``sbf platforms``.
 
-Exit codes: 0 success; 1 a plug-in cannot be used (``sbf platforms``); 2 bad input, such as invalid settings, an address
-in use, or a database that cannot be written.
+`database_commands` contains the other commands. Exit codes: 0 success; 1 a plug-in cannot be used (``sbf platforms``);
+2 bad input, such as invalid settings, an address in use, or a database that cannot be written.
 """
 
 import gc
@@ -105,7 +105,7 @@ def openapi() -> None:
 def platforms() -> None:
     """List the switch platforms that a topology may name, and the plug-ins that cannot be used.
 
-    Exit code 1 when a plug-in cannot be used. SBF runs without that plug-in.
+    The exit code is 1 if a plug-in cannot be used. SBF runs without this plug-in.
 
     Example: sbf platforms
     """

@@ -45,7 +45,7 @@ class Waiter:
         return changed
 
     def wake(self) -> None:
-        """End the wait because of a change. Must be called in the waiter's event loop."""
+        """End the wait because of a change. Call this method in the waiter's event loop."""
         self._has_changed = True
         if self._end is not None:
             _resolve(self._end)
@@ -78,7 +78,7 @@ class ChangeFeed:
             self._remote_listeners.append(listener)
 
     def publish(self, topics: frozenset[str]) -> None:
-        """Call the listeners, then wake the waiters of these topics. Must be called after the commit.
+        """Call the listeners, then wake the waiters of these topics. Call this method after the commit.
 
         The listeners are called first for this reason: after a revocation, a listener must empty the token cache before
         a woken call looks for its revoked token in the cache.

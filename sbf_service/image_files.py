@@ -82,7 +82,7 @@ class Upload:
     def finish(self, image_format: ImageFormat | None) -> tuple[Sha256, ImageFormat]:
         """Write the file to the disk. Return its checksum and its format.
 
-        Raise BadInput if the file is empty, has another format than ``image_format``, or refers to other files.
+        Raise BadInput if the file is empty, has a format other than ``image_format``, or refers to other files.
         """
         if not self.size:
             raise BadInput("image: expected a file, got no bytes")

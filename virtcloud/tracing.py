@@ -46,7 +46,7 @@ _installed: list[Tracer] = []
 
 
 def install_tracer(tracer: Tracer | None) -> None:
-    """Set the tracer of this process; None: no tracer."""
+    """Set the tracer of this process. None removes the tracer."""
     _installed[:] = [] if tracer is None else [tracer]
 
 

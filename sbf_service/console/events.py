@@ -47,7 +47,7 @@ class LivePage:
 
 @dataclass(frozen=True, slots=True)
 class StreamCounts:
-    """The numbers of open streams, by user. Used by the event loop only."""
+    """The numbers of open streams, by user. Only the event loop uses this object."""
 
     counts: Counter[str] = field(default_factory=Counter)
 

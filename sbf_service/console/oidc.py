@@ -147,7 +147,7 @@ class OidcClient:
         found = self._call("GET", str(address), headers={"authorization": f"Bearer {access_token}"})
         if found.get("sub") != claims.get("sub"):
             raise Unauthenticated(
-                f"the provider's user information is about another user than the ID token: {OTHERWISE}"
+                f"the provider's user information and the ID token are about different users: {OTHERWISE}"
             )
         return found | claims
 

@@ -22,8 +22,8 @@ class OidcRoles(Document):
     """The mapping of a provider's users and groups to roles."""
 
     user_claim: Annotated[str, Field(min_length=1)] = Field(
-        description="Claim with the user's name in SBF, such as `uid`. Choose a claim that is unique, and that users "
-        "cannot change themselves: a user owns every cluster whose owner has the same name."
+        description="Claim with the user's name in SBF, such as `uid`. Each user must have a different value, and "
+        "users must not be able to change the value, because a user owns every cluster whose owner has this name."
     )
     groups_claim: str = Field("groups", description="Claim with the list of the user's groups.")
     operators: Groups = Field((), description="Groups whose members are operators.")

@@ -40,8 +40,8 @@ class Outage:
         """Return the new end of a lease whose end ``ends`` is later than ``last_sweep``.
 
         After a repeated outage, the lease keeps the time that remained of the lease at the beginning of the outage, at
-        most ``LEASE_GRACE``. Therefore, however often SBF is interrupted, a lease that was postponed to ``LEASE_GRACE``
-        ends at the latest when SBF has run for ``LEASE_GRACE`` in total since the end of the first of these outages.
+        most ``LEASE_GRACE``. Therefore, further outages cannot postpone the lease without limit: the lease ends at the
+        latest when SBF has run for ``LEASE_GRACE`` in total since the end of the first of these outages.
         """
         remaining = min(ends - self.began, LEASE_GRACE) if self.is_repeated else LEASE_GRACE
         return max(ends, self.ended + remaining)

@@ -48,7 +48,7 @@ def add_services(
 ) -> HostWanted:
     """Add the addresses of services to an element's wanted state, and return the result.
 
-    For a gateway, also add the file servers that it runs. The key of ``networks`` is the network's ID: the ID of the
+    For a gateway, also add the gateway's file servers. The key of ``networks`` is the network's ID: the ID of the
     cluster that created the network.
     """
     gateway = topology.gateways.get(element)

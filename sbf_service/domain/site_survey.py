@@ -22,7 +22,7 @@ LEGACY = VlanSet(range(1002, 1006))
 FIRST_PROPOSED = 100
 UNUSED_MODES = frozenset({"", "access"})
 PLACEHOLDER = PortName("unknown")
-"""The single port of a switch whose ports are unknown. Used only in the provisional topology of the survey."""
+"""The single port of a switch whose ports are unknown. Only the provisional topology of the survey has this port."""
 
 
 @dataclass(frozen=True, slots=True)

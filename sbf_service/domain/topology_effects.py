@@ -30,7 +30,7 @@ class ClusterElements:
 
 @dataclass(slots=True)
 class TopologyEffects:
-    """The effects of a topology change on live clusters. :meth:`update` adds only missing effects.
+    """The effects of a topology change on live clusters. :meth:`update` computes only missing and outdated effects.
 
     Clusters are compared as Python objects: an unchanged cluster must be the same object in each call.
 
@@ -61,7 +61,10 @@ class TopologyEffects:
         return known is not None and known.cluster is cluster
 
     def update(self, live: Sequence[LiveCluster]) -> None:
-        """Compute the effects on these clusters. Every cluster must have a path in both topologies."""
+        """Compute the effects on these clusters.
+
+        Raise the errors of :func:`find_elements` if a cluster has no path in one of the two topologies.
+        """
         new, names = [one for one in live if not self.has_path(one)], {one.id for one in live}
         replaced = {one.id for one in new} | (self.known.keys() - names)
         former = [self.known.pop(name) for name in replaced & self.known.keys()]

@@ -14,7 +14,7 @@ FOREIGN_SERVICE_REMEDY = (
     "this configuration was left unchanged; move it to other VLANs and services, or remove these VLANs from the pool "
     "and these services from the transport"
 )
-"""The remedy for another user's configuration on managed VLANs or services of a provider edge."""
+"""The remedy for configuration that SBF did not create on managed VLANs or services of a provider edge."""
 MAX_FAULT_CHARACTERS = 1500
 """The maximum length of a list of faults. The store truncates an element's error report to 2000 characters."""
 

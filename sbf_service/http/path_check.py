@@ -61,7 +61,7 @@ class ExchangeOutcome:
 
 @dataclass(frozen=True, slots=True)
 class PathCheck:
-    """A check of the paths between hosts. Used only in the event loop of the service."""
+    """A check of the paths between hosts. Only the event loop of the service uses this object."""
 
     service: SbfService
     relay: SessionRelay

@@ -35,7 +35,7 @@ class _Bucket:
 class PollPace:
     """Counts calls that return no newer version, for each caller and document.
 
-    Used by the event loop only. ``clock`` is monotonic, in seconds.
+    Only the event loop uses this object. ``clock`` is monotonic, in seconds.
     """
 
     clock: Callable[[], float] = time.monotonic

@@ -61,7 +61,7 @@ class WaitingSession:
 
 @dataclass
 class SessionRelay:
-    """The sessions of this replica. Used only in the event loop of the service."""
+    """The sessions of this replica. Only the event loop of the service uses this object."""
 
     sessions_per_user: int
     idle_s: float

@@ -77,7 +77,7 @@ def make_sheets(topology: Topology, site: Site, vlans: VlanSet, backbone: Backbo
     if backbone.platform is not None and backbone.platform not in PLATFORMS:
         raise BadInput(f"expected a platform of the backbone ({', '.join(sorted(PLATFORMS))}), got {backbone.platform}")
     if backbone.port is not None and backbone.port == backbone.core_port:
-        raise BadInput(f"core_port: expected another port than `port`, got {backbone.port} for both")
+        raise BadInput(f"core_port: expected a port other than `port`, got {backbone.port} for both")
     contexts = [_make_context(topology, site, attachment, vlans, backbone) for attachment in site.attachments]
     if backbone.transport is not None:
         topology.transport(backbone.transport)

@@ -128,8 +128,8 @@ class ReconcileTask(ABC):
     def record_announced(self, unit: Unit, difference: Any) -> None:  # noqa: ANN401, B027 - nothing to record for edges
         """Record the ports that SBF will configure for the first time.
 
-        Called before the device receives the change. Raise Unsafe if an administrator has released one of these ports
-        since the task was read from the database.
+        Call this method before the device receives the change. Raise Unsafe if an administrator has released one of
+        these ports since the task was read from the database.
         """
 
     def record_confirmed(self, unit: Unit, observed: Any) -> None:  # noqa: ANN401, B027 - nothing to record for edges
@@ -183,7 +183,7 @@ class DeviceReading(ABC):
     def check_scope(self, scope: Any = None) -> None:  # noqa: ANN401 - a type of the device's kind
         """Raise Unsafe if the difference changes anything outside ``scope``. The default is the scope of the task."""
 
-    def check_not_in_use(self) -> None:  # noqa: B027 - edges have no ports that others may use
+    def check_not_in_use(self) -> None:  # noqa: B027 - edges have no ports in other use
         """Raise Unsafe if the difference changes a port in other use."""
 
     @abstractmethod

@@ -245,7 +245,7 @@ def _save_and_read(driver: ReconcilableDriver, reading: DeviceReading) -> Device
     if list_observed_items(after.observed) != list_observed_items(reading.observed):
         task = reading.task
         raise Refused(
-            f"{task.kind} {task.name}: expected the same configuration after the save, found another one: the device "
+            f"{task.kind} {task.name}: expected the same configuration after the save, found a difference: the device "
             "may have restarted before the save; SBF reads the device again"
         )
     return after

@@ -65,7 +65,7 @@ class AgentHeartbeats:
 
     store: Store
     find_max_age: Callable[[], timedelta]
-    """A function, because a reload of the settings can change the maximum age."""
+    """A function that returns the maximum age, which a reload of the settings can change."""
     _pending: dict[str, datetime] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 

@@ -1,10 +1,10 @@
 """Keys and names of clusters: the current cluster of a key, and the attempts with the key.
 
 A caller numbers its attempts to create a cluster with one key, for example by the run count of a batch job. When the
-cluster with a key has ended, another owner may use the key. Each cluster's row has a number, the *turn*. If a new
-cluster has another owner than the former cluster with the same key, the new cluster's turn is higher by 1. Each owner
-of the key has separate attempt numbers, which never decrease. Therefore, SBF recognizes a late call by its lower
-attempt number, even if the key had another owner in between.
+cluster with a key has ended, another owner may use the key. Each cluster's row has a number, the *turn*. If a key
+passes to another owner, the turn of the new owner's cluster is higher by 1. Each owner of the key has separate attempt
+numbers, which never decrease. Therefore, SBF recognizes a late call by its lower attempt number, even if the key had
+another owner in between.
 """
 
 import re

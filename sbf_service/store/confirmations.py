@@ -61,7 +61,7 @@ class ElementClusterErrors:
 
     - ``clusters``: the error text of each cluster with an error, by cluster ID.
     - ``blocked``: the IDs of clusters and networks that the element has not set up completely.
-    - ``only_guests``: the IDs in ``blocked`` of clusters whose networks work, so that other clusters can use them.
+    - ``only_guests``: the IDs in ``blocked`` of clusters whose networks work. Other clusters can use these networks.
     - ``remaining``: the IDs of clusters and networks that the element could not remove.
     - ``unknown``: the IDs of clusters that the element could not remove, and that have no placement on the element.
     """
@@ -90,8 +90,8 @@ def confirm_revision(  # noqa: PLR0913, PLR0917 - the parameters are the parts o
     """Record that an element has the wanted state of ``revision``. Then apply the due transitions. Idempotent.
 
     If ``revision`` is lower than the confirmed revision, record only ``carried``, and that the element was read.
-    ``carried`` is the observed and saved state of a device. ``errors`` contains the clusters that do not count as set
-    up, or as removed: the VLAN IDs of a cluster that is not removed stay claimed. Raise NotFound for an unknown
+    ``carried`` is the observed and saved state of a device. The clusters in ``errors`` do not count as set up or as
+    removed. The VLAN IDs of a cluster stay claimed until the cluster counts as removed. Raise NotFound for an unknown
     element. Raise Conflict for a revision that does not exist, or that is older than the last restore of the database.
     """
     row = require_element(unit, name)
@@ -131,7 +131,7 @@ def _apply_confirmation(
         take_over_publications(unit, Name(name))
     is_agents = row.kind not in DEVICE_KINDS
     if is_agents and former.confirmed == revision and former.reachable and errors is not None and not marked:
-        increment_versions(unit, ON_ELEMENT, element=name)  # only an error's text changed, such as a fetch's progress
+        increment_versions(unit, ON_ELEMENT, element=name)  # only the text of an error changed
         return
     _audit_confirmation(unit, row, former, marked)
     if is_unchanged:
@@ -183,9 +183,9 @@ def _compute_confirmed_change(
 ) -> HostDifference | None:
     """Return the clusters that a host has set up or removed since ``former``, or None if there are no such clusters.
 
-    If the confirmed revision was reset or the host was unreachable, all the host's clusters count as set up again. Omit
-    removals by revisions up to ``former.highest``, which are already in the audit log, unless the cluster's ID is in
-    ``marked``. ``marked`` contains the IDs of the clusters whose column ``blocked`` this confirmation changed.
+    If the confirmed revision was reset or the host was unreachable, all the host's clusters count as set up again. The
+    audit log already contains the removals by revisions up to ``former.highest``. Of these removals, return only the
+    removals of clusters in ``marked``: the IDs of the clusters whose column ``blocked`` this confirmation changed.
     """
     before, revision = former.confirmed if former.reachable else 0, row.confirmed_revision
     added = read_added_clusters(unit, row.name, before, revision)
@@ -218,8 +218,8 @@ def reset_confirmation(unit: Unit, name: str, why: str, drain_deadline: timedelt
 def read_blocked_clusters(unit: Unit, name: str) -> tuple[str, ...]:
     """Return the IDs of the clusters that an element confirmed neither as set up nor as removed, sorted.
 
-    If the element must remove such a cluster, and the cluster joined a network, also return the network's ID: the agent
-    must remove the network, too, if the element has no other cluster of the network.
+    For each member of a network that the element must remove, also return the network's ID, because the agent may have
+    to remove the network, too.
     """
     return tuple(unit.connection.execute(_READ_BLOCKED, {"element": name}).scalars())
 

@@ -17,7 +17,7 @@ from virtcloud.model.errors import BadInput
 def make_engine(url: str, *, create: bool = True) -> Engine:
     """Create an engine for SQLite or PostgreSQL without connecting. Raise BadInput for an invalid address.
 
-    If ``create`` is false, also raise BadInput if the SQLite file does not exist.
+    If ``create`` is false, a missing SQLite file also raises BadInput.
     """
     address = parse_address(url)
     is_sqlite = address.get_backend_name() == "sqlite"

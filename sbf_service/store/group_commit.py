@@ -47,8 +47,8 @@ class GroupTransactions(Protocol[U_co]):
     ) -> AbstractContextManager[Sequence[U_co | frozenset[int]]]:
         """Open one transaction with a unit for each scope, in the order of ``find_scopes``.
 
-        If other transactions hold locks of a scope, ``wait`` decides: if true, wait for these locks; if false, yield
-        the keys of these locks instead of the scope's unit.
+        ``wait``: whether to wait for locks that other transactions hold. Without ``wait``, yield the keys of a scope's
+        held locks instead of the scope's unit.
         """
 
 

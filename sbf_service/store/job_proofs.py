@@ -33,8 +33,8 @@ def check_job_proof(
 ) -> JobUnproven | Forbidden | None:
     """Check that the host ``starter`` may request a job's cluster. Return None if the host may request the cluster.
 
-    With ``use``, delete the proof after a successful check. If there is no proof, return the error JobUnproven, and
-    record a question unless the same question is already open. If the proof does not cover the request
+    With ``use``, delete the proof after a successful check. If there is no proof, return the error JobUnproven. Also
+    record the question, unless the same question is open already. If the proof does not cover the request
     (`check_job_confirmation`), delete the proof, and return Forbidden: the job may change or run again, so its next
     request needs a new proof. The caller must commit the transaction before raising the returned error.
     """

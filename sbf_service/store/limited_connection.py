@@ -20,7 +20,7 @@ class LimitedConnection(Connection[Any]):
     """A connection that is closed if the server does not answer within :attr:`answer_limit_s` seconds."""
 
     answer_limit_s: float | None = 120.0
-    """None: no limit. The default is four times ``lock_timeout``, so that a statement can wait for a lock."""
+    """The limit, or None for no limit. The default is four times ``lock_timeout``: statements may wait for locks."""
 
     def wait(self, gen: PQGen[RV], interval: float = POLL_S, timeout: float | None = None) -> RV:
         """Wait for the end of an operation. Raise OperationalError if the server does not answer in time."""

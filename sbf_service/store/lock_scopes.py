@@ -86,7 +86,10 @@ class LockScope:
 
 @dataclass(frozen=True, slots=True)
 class LockResult:
-    """The keys that another unit holds, and the database's time after the last lock. None if no key was locked."""
+    """The keys that another unit holds, and the database's time after the last lock.
+
+    ``now`` is None if no key was locked.
+    """
 
     missing: frozenset[int]
     now: datetime | None

@@ -256,8 +256,8 @@ def _allocate_at_new_sites(  # noqa: PLR0913, PLR0917 - the parameters of alloca
     """Choose a VLAN ID at each new site: the network's VLAN ID, if this VLAN ID is free at the site.
 
     If the network's VLAN ID is not free at a site, and the transport translates VLAN IDs, choose another VLAN ID for
-    this site. Raise NoVlanFree if no suitable VLAN ID is free. If the transport separates networks only by their VLAN
-    IDs, also raise NoVlanFree if another network on the transport has the VLAN ID.
+    this site. Raise NoVlanFree if no suitable VLAN ID is free. On a transport that separates networks only by their
+    VLAN IDs, a VLAN ID of another network on the transport is not free.
     """
     vlan, vlans, remedy = next(iter(network.vlans.values())), {}, describe_growth_remedy(network)
     subject = f"network {network.key} uses VLAN {vlan}, which"

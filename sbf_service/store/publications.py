@@ -95,7 +95,10 @@ def publish(
 def _group_by_site(
     unit: Unit, publications: Iterable[PublicationRow]
 ) -> Mapping[Name | None, Sequence[PublicationRow]]:
-    """Return the publications by the site of their gateway. After a move, a site can have several of one port."""
+    """Return the publications by the site of their gateway.
+
+    After a move, a site can have several publications of one guest's port.
+    """
     found: dict[Name | None, list[PublicationRow]] = {}
     for publication in publications:
         found.setdefault(_site_of(unit, publication), []).append(publication)

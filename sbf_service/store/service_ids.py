@@ -1,9 +1,10 @@
 """Service IDs of transports: their allocation and claims.
 
 On some transports, each network claims its own service ID: an S-tag, a VNI or a VPLS ID. An allocation prefers the
-lowest ID that was never used. The search for this ID begins at the number in ``UnusedServiceRow``: all lower IDs were
-used. If all IDs were used, an index finds the free ID with the earliest release. Two creations cannot choose the same
-ID, because each creation locks the transport. The primary key of the claims also prevents two claims of one ID.
+lowest ID that was never used. The search for this ID begins at the number in ``UnusedServiceRow``, because all lower
+IDs were used. If all IDs were used, a query finds the free ID with the earliest release by an index. Two creations
+cannot choose the same ID, because each creation locks the transport. The primary key of the claims also prevents two
+claims of one ID.
 """
 
 from collections.abc import Iterator
@@ -52,8 +53,8 @@ _READ_OLDEST = (
 def choose_service_id(unit: Unit, transport: Transport | None) -> int | None:
     """Choose the service ID of a new network by the rule of :func:`.choose_longest_unused`.
 
-    Return None without a transport, or for a transport with one shared service. Raise NoVlanFree if no service ID is
-    free.
+    Return None without a transport, or for a transport without service IDs of single networks. Raise NoVlanFree if no
+    service ID is free.
     """
     if transport is None or not transport.services:
         return None
@@ -89,8 +90,8 @@ def _read_used(unit: Unit, transport: Transport, start: int) -> Iterator[int]:
 def claim_service_id(unit: Unit, transport: Transport, service: int, cluster_id: str) -> None:
     """Claim an ID that :func:`choose_service_id` chose in this transaction, and update ``UnusedServiceRow``.
 
-    ``choose_service_id`` prefers IDs that were never used. Therefore, if the claimed ID was used before, so were all
-    other IDs.
+    ``choose_service_id`` chooses a formerly used ID only if all IDs were used. In this case, ``UnusedServiceRow`` gets
+    the number after the last ID.
     """
     unit.connection.execute(_INSERT_CLAIM, {"transport": transport.name, "number": service, "cluster_id": cluster_id})
     was_used = unit.connection.execute(_DELETE_FREED, {"of": transport.name, "used": service}).rowcount > 0

@@ -15,8 +15,8 @@ from sbf_service.store.tables import Base
 class AuditRow(Base):
     """A row of the audit log. Rows never contain secrets.
 
-    ``request_id``: the request IDs of the calls that caused the change, separated by commas. None: SBF itself made the
-    change.
+    ``request_id``: the request IDs of the calls that caused the change, separated by commas; None if SBF itself made
+    the change.
     """
 
     __tablename__ = "audit"

@@ -48,7 +48,7 @@ class _DatabaseFile:
     _opened: tuple[int, int] | None = None
 
     def require_reachable(self, *_arguments: object) -> None:
-        """Raise OperationalError if a new connection would open another file than the first transaction used.
+        """Raise OperationalError if a new connection would open a file other than the first transaction's file.
 
         If the former file is missing, SQLite would create a new file, and delete the former file's write-ahead log,
         which still contains confirmed rows. If the former file came back after that, old and new connections would use

@@ -97,7 +97,7 @@ def revoke_certificate(
 ) -> SshCertificateEntry:
     """Revoke a certificate: gateways refuse it, and end its connections. Idempotent.
 
-    Raise NotFound for an unknown cluster or certificate, or for a certificate of another user than ``user``.
+    Raise NotFound for an unknown cluster or certificate, or for a certificate of a user other than ``user``.
     """
     row = require_cluster(unit, key, cluster_id)
     found = _find(unit, row, serial)

@@ -88,7 +88,7 @@ class TokenCache:
     """The digests of the tokens that calls have found in the cache since the last :meth:`renew`."""
 
     def load(self) -> None:
-        """Cache the tokens that agents used recently. Called at the start, when all agents connect again."""
+        """Cache the tokens that agents used recently. Call this method at the start, when all agents connect again."""
         known, checked_at = self._cached, self.clock()
         with self.store.read() as unit:
             rows = unit.session.scalars(_READ_USED, {"used_since": unit.now - 2 * USE_INTERVAL})
@@ -114,7 +114,7 @@ class TokenCache:
                 _record_uses(unit, ids)
 
     def find(self, token: Token) -> Principal | None:
-        """Return the principal of a recently checked token, or None. No database query."""
+        """Return the principal of a recently checked token, or None. Send no query to the database."""
         digest, lifetime = token.digest, CACHE_WITH_NOTICES_S if self.gets_notices() else CACHE_S
         cached = self._cached.get(digest)
         if cached is None or self.clock() >= min(cached.checked_at + lifetime, cached.expires_at):

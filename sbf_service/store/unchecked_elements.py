@@ -197,9 +197,8 @@ _READ_WAITING = (
 def declare_element_clean(unit: Unit, name: str, reason: str) -> None:
     """Accept an administrator's declaration that nobody needs unknown clusters on an element. Idempotent.
 
-    If the element is a device, SBF then deletes each VLAN or circuit with SBF's name from this device
-    (``domain/ownership.py``), even if SBF manages the VLAN ID for the first time. Raise NotFound for an unknown
-    element.
+    From a device, SBF then deletes each VLAN or circuit with SBF's name (``domain/ownership.py``), even if SBF has
+    never managed the VLAN ID before. Raise NotFound for an unknown element.
     """
     row = require_element(unit, name)
     has_unknown = row.kind in DEVICE_KINDS and row.known_vlans != ALL_VLAN_IDS

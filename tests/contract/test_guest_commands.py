@@ -104,7 +104,7 @@ def test_another_host_key_is_refused_and_explained(sshd: RealSshd) -> None:
     job = sshd.job("g1")
     done = run(job, "-o", f"UserKnownHostsFile={sshd.folder}/none", "-o", "StrictHostKeyChecking=yes", "--", "true")
     assert done.exit_code == 1
-    assert "Host key verification failed; the guest has another host key than SBF knows" in done.stderr
+    assert "Host key verification failed; the guest's host key differs from the host key that SBF knows" in done.stderr
 
 
 def test_host_keys_are_found_in_a_folder_with_spaces(sshd: RealSshd, tmp_path: Path) -> None:

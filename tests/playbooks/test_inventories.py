@@ -92,7 +92,7 @@ def list_machines(group: dict[str, Any]) -> Iterator[str]:
             {"sbf": machines("a"), "database": machines("d", "e")},
             "For a PostgreSQL of your own, set sbf_database instead.",
         ),
-        ({"sbf": machines("a"), "balancers": machines("a")}, "on a cannot both listen on port 8800. Set sbf_port"),
+        ({"sbf": machines("a"), "balancers": machines("a")}, "on a cannot listen on the same port. Set sbf_port"),
         (
             {"sbf": machines("a", sbf_certificate="a.crt"), "database": machines("d")},
             "Machines without a certificate: d.",

@@ -41,8 +41,8 @@ class ObservedGuest:
     """A guest's libvirt domain. ``digest`` is the digest of the wanted state with which the guest was started.
 
     ``starts`` is the number of resets in this wanted state, or 0 if an earlier version of the agent started the guest.
-    ``peers`` is the digest of the guest's peer files (``guests/peer_files.py``). None: the host cannot replace these
-    files, as for a virtual machine.
+    ``peers`` is the digest of the guest's peer files (``guests/peer_files.py``), or None if the host cannot replace
+    these files, as for a virtual machine.
     """
 
     cluster: str

@@ -7,18 +7,18 @@ revision.
 event                           reaction
 ==============================  ========================================================================
 SBF does not answer             the request is retried with growing pauses; the host is not changed, except that
-                                filters of guests are set again if these filters differ from the last wanted state
+                                filters of guests that differ from the last wanted state are set again
 the agent cannot read the       the host is not changed; SBF receives an error report; the request is retried
 wanted document                 with growing pauses
 a step fails                    the steps of other clusters are applied; SBF receives an error report; all
                                 steps are retried with growing pauses, or immediately when the wanted state
                                 changes or a job waits for its cluster
 only removals of clusters       the revision is confirmed, except the removal of these clusters; the removals are
-fail, or only stops of guests   retried with growing pauses. For guests, the agent reports the ID of the network:
-whose clusters left a network   SBF knows the clusters that left the network
+fail, or only stops of guests   retried with growing pauses. If stops of guests fail, the agent reports the ID of the
+whose clusters left a network   network, because SBF knows the clusters that left the network
 only starts of guests, or       the revision is confirmed, except the clusters of these guests; members of the
-stops for restarts, fail        networks that these clusters created are confirmed, unless SBF is of a former
-                                version; the steps are retried with growing pauses
+stops for restarts, fail        networks that these clusters created are confirmed if SBF's version supports this;
+                                the steps are retried with growing pauses
 a hypervisor does not answer    segments are reconciled nevertheless: the segment of a removed cluster is removed,
                                 even if guests of this cluster are still running; no revision is confirmed until
                                 every hypervisor was read
@@ -115,7 +115,7 @@ class HostReconciler:
 
         If another thread sets ``woken``, a pause before a retry ends. ``progress`` is called after each step and each
         call to SBF. After each fetch of the wanted state, the reconciler calls ``receive`` with this state, then
-        ``report_capacity``, and then changes the host. ``boot`` detects a reboot of the host; None: no detection.
+        ``report_capacity``, and then changes the host. ``boot`` detects a reboot of the host, unless it is None.
         ``clock`` returns seconds. ``jitter`` returns a random number from 0 to 1, which lengthens pauses.
         """
         self._boot = boot

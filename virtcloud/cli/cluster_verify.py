@@ -21,8 +21,8 @@ def verify_command(context: click.Context, key: str, as_json: bool) -> None:
     """Send packets of full size between all pairs of hosts of the cluster KEY, and show which pairs fail.
 
     The hosts of the cluster exchange frames in the cluster's VLAN. No element fragments these frames, and the guests
-    need no software. For each pair that fails, the command shows the part of the path where frames are lost. Exit code
-    1 if a pair fails or a host does not take part.
+    need no software. For each pair that fails, the command shows the part of the path where frames are lost. The exit
+    code is 1 if a pair fails or a host does not take part.
 
     Example: virtcloud cluster verify demo
     """

@@ -39,9 +39,10 @@ KERNEL_SUMMARIES = {
 )
 @printing.json_option
 def doctor(host: bool, config: Path, as_json: bool) -> None:
-    """Check whether this machine can run a lab or, with --host, can be a host of guests. Changes nothing.
+    """Check whether this machine can run a lab or, with --host, can be a host of guests.
 
-    Exit code 1 if this machine cannot run a lab or, with --host, cannot run the guests of a cluster.
+    The command changes nothing. The exit code is 1 if this machine cannot run a lab or, with --host, cannot run the
+    guests of a cluster.
     """
     if host:
         sys.exit(_check_host(config, as_json=as_json))

@@ -83,7 +83,7 @@ def show_(context: click.Context, name: str, as_json: bool) -> None:
     for notice in view.notices:
         click.echo(f"\nnotice: {notice}")
     if view.read_at is not None:
-        connection = "" if view.reachable else "; it is unreachable and may have restarted"
+        connection = "" if view.reachable else "; the device is unreachable and may have restarted"
         click.echo(f"\nread at {printing.format_time(view.read_at)}{connection}")
     if view.carried is not None:
         click.echo()
@@ -102,7 +102,7 @@ def show_(context: click.Context, name: str, as_json: bool) -> None:
 @printing.json_option
 @click.pass_context
 def diff(context: click.Context, name: str, read: bool, as_json: bool) -> None:
-    """Show the difference between the observed and wanted state of the element NAME. Changes nothing.
+    """Show the difference between the observed and wanted state of the element NAME. The command changes nothing.
 
     Example: virtcloud element diff brno-sw --read
     """
@@ -117,8 +117,8 @@ def diff(context: click.Context, name: str, read: bool, as_json: bool) -> None:
 def reconcile(context: click.Context, name: str, as_json: bool) -> None:
     """Read the switch or edge NAME now, and CHANGE the device to its wanted state.
 
-    To read the device without changing it: virtcloud element diff NAME --read. Exit code 1 if the device rejects a
-    change.
+    To read the device without changing the device, use 'virtcloud element diff NAME --read'. The exit code is 1 if the
+    device rejects a change.
 
     Example: virtcloud element reconcile brno-sw
     """
@@ -204,7 +204,7 @@ def adopt(  # noqa: PLR0913 - click passes each option by its name
 @element.command()
 @click.argument("name")
 @click.argument("ports", nargs=-1, required=True, metavar="PORT...")
-@click.option("--forget", is_flag=True, help="Restore nothing; for a port or switch that no longer exists.")
+@click.option("--forget", is_flag=True, help="Restore nothing, because the port or switch no longer exists.")
 @printing.json_option
 @click.pass_context
 def release(context: click.Context, /, name: str, ports: tuple[str, ...], *, forget: bool, as_json: bool) -> None:

@@ -64,9 +64,9 @@ def try_command(  # noqa: PLR0913 - click passes each option by its name
 ) -> None:
     """Test a platform's dialect on one switch, read-only. SBF is not used, and only show commands are sent.
 
-    Prints the VLANs, ports and LLDP neighbours that the dialect parsed, and the lines that the dialect could not parse.
-    The exit code is 1 if the switch did not answer a command, if a line could not be parsed, or if SBF would refuse
-    --vlan. A replay uses the platform, ports and VLAN ID of the record, unless options override these fields.
+    The command prints what the dialect parsed (VLANs, ports and LLDP neighbours), and the lines that it could not
+    parse. The exit code is 1 if the switch did not answer a command, if a line could not be parsed, or if SBF would
+    refuse --vlan. A replay uses the platform, ports and VLAN ID of the record, unless options override these fields.
 
     Example: virtcloud element try --platform cisco_ios --address 192.0.2.10 --username viewer --port Gi1/0/1 --vlan 100
     """

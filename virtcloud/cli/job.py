@@ -44,8 +44,8 @@ class JobSummary(Document):
 def job(context: click.Context, /, job_id: str | None, *, wait: bool, timeout: float | None, as_json: bool) -> None:
     """Show the cluster of job ID: its network, its guests, and the elements that have not confirmed the cluster.
 
-    Without ID, show the cluster of the job in which the command runs. Exit code 2 if the job has no cluster. With
-    --wait, exit code 1 if the cluster does not become active.
+    Without ID, show the cluster of the job in which the command runs. The exit code is 2 if the job has no cluster.
+    With --wait, the exit code is 1 if the cluster does not become active.
 
     Example: virtcloud job 12.pbssrv
     """

@@ -219,7 +219,7 @@ def demo() -> None:
 
     The first demonstration on a machine builds an image from Debian's packages, which takes about a minute.
 
-    Exit code 0 if all checks of the demonstration succeed.
+    The exit code is 0 if all checks of the demonstration succeed.
 
     Example: virtcloud lab demo
     """

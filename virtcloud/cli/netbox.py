@@ -86,8 +86,8 @@ def netbox() -> None:
 def diff(context: click.Context, file: IO[str], *, prune: bool, as_json: bool) -> None:
     """Show what an import from NetBox would change. Nothing is changed, neither in NetBox nor in SBF.
 
-    FILE (YAML) names the address of NetBox, the token's file, the sites, and the roles of switches and hosts. Exit code
-    1 if NetBox and SBF differ.
+    FILE (YAML) names the address of NetBox, the token's file, the sites, and the roles of switches and hosts. The exit
+    code is 1 if NetBox and SBF differ.
 
     Example: virtcloud netbox diff netbox.yaml
     """

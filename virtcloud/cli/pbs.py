@@ -107,7 +107,7 @@ def uninstall(force: bool, dry_run: bool, as_json: bool) -> None:
 )
 @printing.json_option
 def status(agent_config: Path, as_json: bool) -> None:
-    """Check the hooks, and whether SBF and the hosts' agents respond. Exit code 1 if a check fails.
+    """Check the hooks, and whether SBF and the hosts' agents respond. The exit code is 1 if a check fails.
 
     Example: virtcloud pbs status
     """

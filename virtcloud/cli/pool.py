@@ -82,7 +82,7 @@ def set_(  # noqa: PLR0913 - click passes each option by its name
 @click.argument("vlan", type=click.IntRange(VlanId.lowest, VlanId.highest))
 @click.option("--reason", required=True, metavar="TEXT", help="The reason why the VLAN ID is clean, for the audit log.")
 @click.option(
-    "--cluster", metavar="KEY", help="Only if this cluster's VLAN is in quarantine, as 'pool show' prints it."
+    "--cluster", metavar="KEY", help="Declare VLAN clean only if this cluster's VLAN is in quarantine ('pool show')."
 )
 @printing.json_option
 @click.pass_context
@@ -95,8 +95,9 @@ def clean(  # noqa: PLR0913 - click passes each option by its name
     First, the elements of the other sites must confirm the removal of the cluster, or the VLAN IDs must be declared
     clean at these sites.
 
-    Meanwhile, a later cluster can have got VLAN and be in quarantine, too. With --cluster, nothing is declared clean if
-    the quarantine is not that of this cluster. Omit --cluster for an ended member of a network that still runs.
+    After 'pool show', VLAN can become free, and a later cluster can use VLAN and end. To prevent that you declare the
+    VLAN ID of this later cluster clean, name your cluster with --cluster. Omit --cluster for an ended member of a
+    network that still runs.
 
     Example: virtcloud pool clean brno 112 --cluster demo --reason "brno-sw2 was scrapped"
     """

@@ -60,7 +60,7 @@ def print_pages(  # noqa: PLR0913 - the parameters of print_list, and a limit
 
 
 def limit_pages(pages: Iterable[Sequence[D]], limit: int | None) -> Iterator[Sequence[D]]:
-    """Yield the pages that are not empty, up to ``limit`` documents in all. None: yield all documents.
+    """Yield the pages that are not empty, up to ``limit`` documents in all. If ``limit`` is None, yield all documents.
 
     No page is read after the page that contains the last of these ``limit`` documents.
     """
@@ -124,7 +124,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Row], empty: str) -> None
 def _format_lines(cells: Sequence[Sequence[str]], widths: Sequence[int], terminal: bool, headed: bool) -> Iterator[str]:
     """Yield the lines of rows. On a terminal, wrap long cells.
 
-    If ``headed`` is true, on a terminal also yield a rule below the first row.
+    If ``headed`` is true and the output is a terminal, also yield a horizontal line below the first row.
     """
     for number, row in enumerate(cells):
         wrapped = [wrap_text(cell, width if terminal else sys.maxsize) for cell, width in zip(row, widths, strict=True)]
@@ -149,7 +149,7 @@ def column_widths(cells: Sequence[Sequence[str]], width: int) -> list[int] | Non
     """Return the width of each column, or None if the longest words do not fit side by side. Pure.
 
     ``cells`` contains rows with equal numbers of cells. A column is at least as wide as its longest word, and at most
-    as wide as its longest cell. The remaining width widens the narrowest columns first.
+    as wide as its longest cell. If width remains, the narrowest columns are widened first.
     """
     columns = list(zip(*cells, strict=True))
     minimum = [max(_longest_word(cell) for cell in column) for column in columns]

@@ -129,7 +129,7 @@ def create(  # noqa: PLR0913 - click passes each option by its name
     elif output is not None:
         click.echo(f"token {new_token.id} of {_format_holder(new_token)} is in {output}")
     else:
-        click.echo(f"token {new_token.id} of {_format_holder(new_token)}; it is not shown again:", err=True)
+        click.echo(f"token {new_token.id} of {_format_holder(new_token)}; the token is not shown again:", err=True)
         click.echo(new_token.token)
 
 

@@ -157,8 +157,8 @@ def set_(  # noqa: PLR0913 - click passes each option by its name
 
     Elements that carry clusters cannot be removed. FILE contains the 'version' that 'topology show' printed. If the
     current version is later, SBF refuses the file. The command first shows the difference and reads the switches and
-    edges that would change. Before a change of a port that somebody other than SBF uses, the command asks for
-    confirmation. On a terminal, the command asks before every change.
+    edges that would change. Before a change of a port in other use (for something other than SBF's VLANs), the
+    command asks for confirmation. On a terminal, the command asks before every change.
 
     Example: virtcloud topology set brno.yaml --site brno --dry-run
     """

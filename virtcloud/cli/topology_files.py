@@ -48,7 +48,7 @@ class CommonPart(Document):
 class SiteFile(SitePart):
     """A file with a site's part of the topology.
 
-    ``version`` is the version of the site's part in SBF on which the file is based. None: the file contains no version.
+    ``version`` is the version of the site's part in SBF on which the file is based, or None for a file without version.
     """
 
     version: str | int | None = None
@@ -224,7 +224,7 @@ def add_site(topology: Topology | None, part: SitePart) -> Topology:
     """Return ``topology`` with the new site ``part``.
 
     If ``topology`` is None, return a topology with this site only. Raise BadInput if ``topology`` already has the site.
-    If the new topology is invalid, raise ValidationError, or BadInput if ``topology`` is None.
+    For an invalid result, raise BadInput if ``topology`` is None, otherwise ValidationError.
     """
     name = part.site.name
     if topology is None:

@@ -79,7 +79,7 @@ def router(  # noqa: PLR0913 - click passes each option by its name
         print_without_secrets(created)
     describe_profile(created)
     if not no_wait:
-        wait_for_gateways(client, created, f"run 'sudo {output / 'router'} up'; it connects")
+        wait_for_gateways(client, created, f"run 'sudo {output / 'router'} up' to connect")
 
 
 def _parse_network(text: str) -> str:

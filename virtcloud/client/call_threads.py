@@ -111,7 +111,7 @@ class _Reader(Generic[R]):
 
     is_cancelled: bool = False
     outcome: Callable[[], R] | None = None
-    """A function that returns the result, or raises the error of the call. None: the call has not ended."""
+    """A function that returns the result, or raises the error of the call. None until the call has ended."""
 
 
 class RepeatedCall(Generic[R]):

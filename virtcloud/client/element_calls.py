@@ -76,9 +76,8 @@ class ElementCalls(SbfCalls):
     def adopt_ports(self, element: str, uses: Mapping[PortName, PortUse]) -> None:
         """Allow SBF to replace the configuration of ports that SBF did not configure. Idempotent.
 
-        ``uses`` maps each port to the use that the caller saw. The call does not read the device. If SBF later finds
-        that one of these ports serves something other than SBF's VLANs, SBF starts to configure the port only if the
-        port's present use equals the use in ``uses``.
+        ``uses`` maps each port to the use that the caller saw. The call does not read the device. SBF later reads the
+        ports. Until a port serves only SBF's VLANs or has the use in ``uses``, SBF does not configure this port.
         """
         adoption = PortAdoption(ports=dict(uses))
         self._connection.send("POST", f"/v1/elements/{Name(element)}/ports/adopt", adoption)

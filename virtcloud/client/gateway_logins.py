@@ -88,8 +88,8 @@ def request_login_files(
     If this request connects the cluster to a gateway, wait at most ``WAIT_S`` seconds until the elements on the path
     have confirmed the connection. Meanwhile, call ``show`` with the present state. Raise ServiceUnreachable if SBF does
     not answer for ``PATIENCE_S`` seconds during this wait; the files remain. Raise the errors of
-    `SbfClient.create_ssh_certificate`. If the request fails, remove ``folder``, unless the folder existed before. Raise
-    BadInput if ``folder`` cannot be written.
+    `SbfClient.create_ssh_certificate`. If the request fails, remove a folder that this function created. Raise BadInput
+    if ``folder`` cannot be written.
     """
     login = make_login_key()
     with _create_folder(folder):

@@ -53,7 +53,7 @@ class GuestResult:
 
     guest: str
     returncode: int | None
-    """The command's exit code; None: the command did not start, or did not end in time."""
+    """The command's exit code; None if the command did not start, or did not end in time."""
     stdout_bytes: bytes = field(repr=False)
     stderr_bytes: bytes = field(repr=False)
     seconds: float

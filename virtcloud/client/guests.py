@@ -170,8 +170,8 @@ class ClusterGuest:
     def clone(self, image: str, *, stop: bool = False, progress: CloneObserver | None = None) -> CatalogueImage:
         """Create an image from the disk of the stopped guest. Return the image, whose owner is the caller.
 
-        If ``stop`` is true, first stop a running guest, and start the guest again afterwards. If ``stop`` is false,
-        raise Conflict if the guest runs. Call ``progress`` with each report of the host. Raise NameTaken if an image
+        If ``stop`` is true, first stop a running guest, and start the guest again afterwards. If ``stop`` is false, a
+        running guest raises Conflict. Call ``progress`` with each report of the host. Raise NameTaken if an image
         with the name ``image`` exists. Raise Refused if the host cannot make the image. Raise ServiceUnreachable if the
         session is interrupted; SBF then stores no part of the image. After the copy, SBF may not answer for 30 s, or
         may refuse to start the guest, for example because the token has expired. In these cases, raise the error of the

@@ -62,8 +62,8 @@ class HostNetworks:
         """Create a network at these sites (default: all), unless the network exists. Wait until the network is active.
 
         A new network belongs to ``owner`` (None: the caller). If this call fails after the creation, the call deletes
-        the network. Raise Conflict if the network exists, and belongs to another owner than ``owner`` (None: accept any
-        owner). Raise ClusterFailed, TimedOut, or an error of SBF.
+        the network. Raise Conflict if the network exists, and belongs to an owner other than ``owner`` (None: any owner
+        is accepted). Raise ClusterFailed, TimedOut, or an error of SBF.
         """
         existing = self._find(network)
         if existing is not None:

@@ -50,7 +50,7 @@ class SshOptions:
     identity: str | Path | None = None
     options: tuple[str, ...] = ()
     through: Literal["sbf", "gateway"] | None = None
-    """How ssh reaches the guests. None: through a gateway of the cluster if a gateway is reachable, otherwise through
+    """How ssh reaches the guests. With None, ssh uses a gateway of the cluster if a gateway is reachable, otherwise
     SBF."""
 
 

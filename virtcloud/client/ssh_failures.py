@@ -16,8 +16,9 @@ REMEDIES: Final = {
     "Permission denied": "expected a key that the guest accepts: load your key into the ssh-agent (ssh-add, needed "
     "for a key with a passphrase) or pass it with -i; guests accept the keys that you added before you created the "
     "cluster (virtcloud key list; for later clusters: virtcloud key add)",
-    "Host key verification failed": "the guest has another host key than SBF knows, or SBF knows none: an image may "
-    "create its own host keys; if you trust the guest: -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null",
+    "Host key verification failed": "the guest's host key differs from the host key that SBF knows, or SBF knows no "
+    "host key: an image may create its own host keys; if you trust the guest: -o StrictHostKeyChecking=no "
+    "-o UserKnownHostsFile=/dev/null",
     "Connection timed out": "the guest's sshd does not answer; read the guest's console: virtcloud guest log",
     "Connection closed by": "the guest's sshd may not have started yet, or refuses connections; read the guest's "
     "console: virtcloud guest log",
@@ -28,7 +29,7 @@ REMEDIES: Final = {
 def is_temporary(reason: str | None) -> bool:
     """Return whether a failed login may succeed later. A refused key or a wrong host key will be refused again.
 
-    ``reason`` is the result of :func:`explain_failure`. Return False for None: ssh did not fail.
+    ``reason`` is the result of :func:`explain_failure`. Return False for None, because then ssh did not fail.
     """
     return reason is not None and not any(text in reason for text in ("Permission denied", "Host key verification"))
 

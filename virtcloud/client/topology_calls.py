@@ -86,8 +86,8 @@ class TopologyCalls(SbfCalls):
     def declare_clean(self, site: str, vlan: int, *, reason: str, cluster_id: str | None = None) -> SiteView:
         """Declare a quarantined VLAN ID of a site clean. Idempotent. SBF records the reason and the caller's name.
 
-        Raise BadInput for a blank reason. Raise Conflict for a VLAN ID in use. If ``cluster_id`` is set, also raise
-        Conflict if a cluster with another ID has the VLAN ID.
+        Raise BadInput for a blank reason. Raise Conflict for a VLAN ID in use, and for a VLAN ID of a cluster other
+        than ``cluster_id``. If ``cluster_id`` is None, any cluster is accepted.
         """
         path = f"/v1/sites/{Name(site)}/quarantine/{VlanId(vlan)}/clean"
         declaration = validated(CleanDeclaration, reason=reason)

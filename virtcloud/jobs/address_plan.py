@@ -83,7 +83,7 @@ def plan_addresses(  # noqa: PLR0913, PLR0917 - the addresses and subnets of a r
     - ``used``: the addresses of guests, without prefix length.
     - ``own``: the subnets of the running network that the job joins. None: the network is new, or its subnets are
       unknown. If ``own`` is empty and the request has no subnet, the guests get no addresses.
-    - ``default``: the subnet to use if ``own`` is None and the request has no subnet; None: `DEFAULT_SUBNET`.
+    - ``default``: the subnet to use if ``own`` is None and the request has no subnet. None stands for `DEFAULT_SUBNET`.
     - ``others``: the addresses of gateways, users' devices and the router, without prefix length.
 
     Raise RequestError if a subnet is too small, and AddressesInUse if too few of its addresses are free.

@@ -87,8 +87,8 @@ def require_uml_kernel() -> UmlKernel:
 def choose_kernel(requested: str | None = None) -> str:
     """Return the lab's kernel: ``direct`` or ``uml``. If ``requested`` is None, prefer ``direct``.
 
-    Raise LabImpossible with the reasons if the requested kernel cannot run the lab. If ``requested`` is None, raise
-    LabImpossible only if neither kernel can run the lab.
+    Raise LabImpossible with the reasons if the requested kernel cannot run the lab. Without a request, raise
+    LabImpossible if neither of the two kernels can run the lab.
     """
     missing = [] if requested == "uml" else missing_features()
     if not missing and requested != "uml":

@@ -109,8 +109,8 @@ def _wait_for_start(state: LabState, kernel: str, process: subprocess.Popen[byte
     """Wait until the services of all nodes run. Raise LabFailed if a step fails.
 
     With User-mode Linux, return when both ``station.events`` and ``fabric.events`` contain the event ``ready``. Read
-    both files until then: if User-mode Linux ends, the lab's first process records the end in ``station.events``, even
-    if this file already contains the event ``ready``.
+    both files until then, because the lab's first process records an end of User-mode Linux in ``station.events``, also
+    after the event ``ready``.
     """
     files = [state.folder / "station.events"] + ([state.folder / "fabric.events"] if kernel == "uml" else [])
     readers = {file: follow_events(file) for file in files}

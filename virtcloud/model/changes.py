@@ -79,7 +79,7 @@ class ClusterDryRun(Document):
 
 
 class OtherUse(Document):
-    """A use of a device's VLANs or ports by others than SBF, and the effect of the planned change on this use."""
+    """A use of VLANs or ports of a device for something other than SBF's VLANs, and the effect of the change on it."""
 
     element: Name
     site: Name

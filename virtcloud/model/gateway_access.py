@@ -43,8 +43,8 @@ PRIVATE_NETWORKS: Final = tuple(
 )
 """Private networks (RFC 1918, 6598, 4193).
 
-If an FQDN has an address in these networks, gateways admit this address only if the destination's ``private_networks``
-contain the address.
+An FQDN can have an address in these networks. Gateways admit such an address only if the destination's
+``private_networks`` contain the address.
 """
 
 

@@ -41,8 +41,8 @@ def common_part_of(topology: Topology) -> CommonPart:
 def join_parts(common: CommonPart, parts: Mapping[Name, SitePart], former: Topology | None = None) -> Topology:
     """Return the topology that consists of these parts. The parts are not checked.
 
-    If ``parts`` lacks a site of ``common``, use this site's part in ``former``. In this case, raise BadInput if
-    ``former`` is None, and NotFound if ``former`` lacks the site, too. The look-ups of ``former``, which are cached
+    If ``parts`` lacks a site of ``common``, use this site's part in ``former``. If ``former`` is None, such a site
+    raises BadInput. If ``former`` also lacks the site, raise NotFound. The look-ups of ``former``, which are cached
     properties such as ``sites_by_name``, are reused where possible.
     """
     sites = tuple(parts[name].site if name in parts else _require(former, name) for name in common.sites)

@@ -95,7 +95,7 @@ def handle_end(event: MomEvent) -> None:
 def _remove(event: MomEvent, wait: float, *, retry_until: float) -> bool:
     """Request the removal of an attempt. Return False if the caller must retry.
 
-    The caller must retry if the agent does not answer or is busy, unless the time ``retry_until`` has passed.
+    Until the time ``retry_until``, the caller must retry if the agent does not answer or is busy.
     """
     try:
         answer = event.ask_about_run("remove", event.run, wait=wait, grace=AGENT_TIMEOUT_S)

@@ -74,7 +74,7 @@ def report_handlers(pbs: Any) -> Dict[int, MomHandler]:
 
 
 def handle(pbs: Any) -> None:
-    """Handle the current event of PBS. Ends with SystemExit, because PBS's accept() and reject() raise SystemExit."""
+    """Handle the current event of PBS. Raise SystemExit, because PBS's accept() and reject() raise SystemExit."""
     event = pbs.event()
     try:
         _dispatch(pbs)

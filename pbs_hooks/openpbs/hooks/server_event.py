@@ -87,7 +87,7 @@ class ServerHookEvent:
         self.pbs.logmsg(self.pbs.LOG_ERROR, "vcluster: " + text.replace("vcluster: ", ""))
 
     def reject(self, message: str) -> None:
-        """Reject the event. Ends with SystemExit."""
+        """Reject the event. Raise SystemExit."""
         self._event.reject(message)
 
 

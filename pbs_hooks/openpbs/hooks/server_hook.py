@@ -1,8 +1,8 @@
 """The server hook: handles submission, alteration, start and end of jobs with a virtual cluster.
 
-Faults are handled as in PBS's hook pbs_cgroups. A fault of the user is reported to the user. After a temporary fault
-(for example, SBF does not answer), the job goes back to the queue for a while. An unexpected fault holds the job for an
-administrator and logs a traceback.
+Faults are handled as in PBS's hook pbs_cgroups. A fault of the user is reported to the user. If a job cannot start
+because of a temporary fault (for example, SBF does not answer), the job goes back to the queue for a while. An
+unexpected fault logs a traceback. At the start of a job, an unexpected fault also holds the job for an administrator.
 """
 
 import time
@@ -29,7 +29,7 @@ def event_handlers(pbs: Any) -> Dict[int, Callable[[ServerHookEvent], None]]:
 def handle(pbs: Any, began: float) -> None:
     """Handle the current event of PBS in a hook that started at ``began`` (seconds of ``time.monotonic``).
 
-    Ends with SystemExit, because PBS's accept() and reject() raise SystemExit.
+    Raise SystemExit, because PBS's accept() and reject() raise SystemExit.
     """
     event = pbs.event()
     try:

@@ -1,7 +1,7 @@
 """The first lines of every script for Torque.
 
-These lines check whether the job may have requested a cluster or network. If not, the script ends before it loads any
-other module, unless the script is a submit filter.
+These lines check whether the job may have requested a cluster or network. For a job without such a request, every
+script except a submit filter ends before it loads any other module.
 """
 
 import sys

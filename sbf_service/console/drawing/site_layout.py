@@ -42,7 +42,9 @@ class MapContents:
     path_of: PathOf
     only: frozenset[Name] | None = None
     transport: Name | None = None
-    """The only transport to draw. None: draw all transports of ``sites``, or no transport if ``only`` is set."""
+    """The only transport to draw, or None. With None, a drawing of some elements (``only``) has no transport, and any
+    other drawing has all transports of ``sites``.
+    """
     site_levels: Mapping[Name, Level] = field(default_factory=dict)
     """The levels of sites' own troubles, such as an empty pool."""
 

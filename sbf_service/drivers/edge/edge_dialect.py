@@ -128,7 +128,7 @@ class EdgeDialect:
     numbered_domains: bool = False
     """Whether the number of a bridge domain is a VLAN ID. If so, the number of a shared service must be in no pool.
 
-    If another user's configuration is in the bridge domain of a VLAN ID, the VLAN ID is in other use.
+    If the bridge domain of a VLAN ID contains configuration that SBF did not create, the VLAN ID is in other use.
     """
     busy: re.Pattern[str] | None = None
     """The pattern of the refusal while another user is configuring the device."""

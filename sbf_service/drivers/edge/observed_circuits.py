@@ -95,7 +95,7 @@ def find_foreign_domains(templates: EdgeTemplates, reading: EdgeReading) -> dict
     """Return the groups that are in no service of the edge's transports, by domain.
 
     The result is empty on platforms without numbered bridge domains: on these platforms, the domain of a circuit is
-    never the domain of another user's pieces.
+    never the domain of pieces that SBF did not create.
     """
     groups = group_pieces(reading) if templates.dialect.numbered_domains else []
     return {group.domain: group for group in groups if not any(map(templates.transport, group.services))}
@@ -106,9 +106,9 @@ def _omit_own_vlans(
 ) -> tuple[ForeignVlan, ...]:
     """Return ``foreign``. If the platform has numbered bridge domains, omit the VLANs of SBF's circuits and remnants.
 
-    ``own`` contains these circuits and remnants. On such a platform, others may use the bridge domain with the number
-    of a VLAN, while SBF has the VLAN on a port in another domain. If this VLAN counted as foreign, SBF could not remove
-    the VLAN from the port. The driver refuses new circuits in a bridge domain that others use.
+    ``own`` contains these circuits and remnants. On such a platform, the bridge domain with the number of a VLAN may be
+    in other use, while SBF has the VLAN on a port in another domain. If this VLAN counted as foreign, SBF could not
+    remove the VLAN from the port. The driver refuses new circuits in a bridge domain in other use.
     """
     vlans = {subject.vlan for subject in own} if templates.dialect.numbered_domains else set()
     return tuple(other for other in foreign if other.vlan not in vlans)
@@ -137,7 +137,7 @@ def _find_foreign_vlan(
     The VLAN is foreign in each of these cases:
 
     - An unmanaged port carries the VLAN.
-    - SBF cannot have created one of the group's pieces.
+    - The group contains a piece that SBF cannot have created.
     - The group has ``core`` pieces, and SBF did not record that it created the VLAN.
     - The platform has numbered bridge domains, and the VLAN ID is the number of a bridge domain without managed
       services.
@@ -239,8 +239,8 @@ def _build_remnant(
 ) -> CircuitRemnant:
     """Return the remnant of an incomplete circuit.
 
-    A remnant without a service must have a port and a VLAN. If the service is unknown, and the port or the VLAN is
-    unknown too, the remnant names the first service of the first transport.
+    Each remnant needs a service, or a port with a VLAN. If neither is known, the remnant names the first service of the
+    first transport.
     """
     transport = templates.transport(group.service) or next(iter(templates.transports), None)
     if transport is None:

@@ -113,8 +113,8 @@ class CandidateDialect:
     closed_first: Callable[[SwitchDifference, Any], tuple[PortName, ...]] = lambda _difference, _reading: ()
     """Returns the ports on which ``lines`` sets an empty list of allowed VLANs.
 
-    Used on platforms where a trunk without a list allows every VLAN. The driver checks these ports in the candidate
-    before the commit.
+    This field is for platforms where a trunk without a list allows every VLAN. The driver checks these ports in the
+    candidate before the commit.
     """
     unclosed: Callable[[SwitchDifference, tuple[PortName, ...], str], list[str]] = lambda _difference, _ports, _text: []
     """Checks the ports of ``closed_first`` in the candidate and returns the ports' faults. Raises ValueError if the

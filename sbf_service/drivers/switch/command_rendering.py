@@ -134,7 +134,7 @@ def _restore_line(kept: RestorableLine, use: PortUse, now: Commands) -> Commands
 def _render_rejoining(dialect: Dialect, reading: SwitchReading, port: PortName, use: PortUse) -> Iterator[str]:
     """Yield the commands that restore a port's untagged VLAN.
 
-    Used on platforms where the configuration of a VLAN lists the VLAN's ports.
+    This function is for platforms where the configuration of a VLAN lists the VLAN's ports.
     """
     now = find_port(dialect, reading, port) or PortReading()
     before = VlanSet(vlan for vlan in (use.access, use.native) if vlan is not None)

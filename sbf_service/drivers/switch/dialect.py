@@ -241,7 +241,8 @@ class Dialect:
 def find_port(conventions: PortConventions, reading: SwitchReading, port: str) -> PortReading | None:
     """Return the reading of a port by any form of its name.
 
-    If the answers do not show the port, return None if the platform shows every port, otherwise an empty reading.
+    For a port that the answers do not show, the result depends on the platform: None on a platform that shows every
+    port, an empty reading on all other platforms.
     """
     port_reading = reading.ports.get(conventions.ports.canonical(port))
     return PortReading() if port_reading is None and not conventions.shows_every_port else port_reading

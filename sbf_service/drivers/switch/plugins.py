@@ -150,7 +150,7 @@ def _check_template(name: str, lines: Commands, allowed: frozenset[str]) -> Iter
 
 
 def _check_parser(dialect: Dialect) -> Iterator[str]:
-    """Yield a fault if ``see`` raises another error than ValueError, or returns no SwitchReading."""
+    """Yield a fault if ``see`` raises an error other than ValueError, or returns no SwitchReading."""
     for answer in ("", "what is this"):
         try:
             reading: object = dialect.see([answer] * len(dialect.show))

@@ -18,7 +18,7 @@ T = TypeVar("T")
 SHOW_LINKS = "ip -details -json link show"
 SHOW_VLANS = "bridge -compressvlans -json vlan show"
 FAILED_LINE = re.compile(r"Command failed -:(\d+)")
-"""The output line that follows the message about a failed line of a batch. Contains the number of the failed line."""
+"""The output line, with the number of the failed line, after the message about a failed line of a batch."""
 QUOTES_AND_SPACE = 3
 
 

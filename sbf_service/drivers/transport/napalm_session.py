@@ -99,9 +99,8 @@ class NapalmSession:
     def call(self, action: Callable[[Any], T]) -> T:
         """Connect if necessary, and run ``action``.
 
-        If a library raises an error, raise SBF's corresponding error, and close the session unless the corresponding
-        error is Refused. If ``action`` itself raises an ElementError, raise this error unchanged, and do not close the
-        session.
+        If a library raises an error, raise SBF's corresponding error. Unless this error is Refused, close the session.
+        If ``action`` itself raises an ElementError, raise this error unchanged, and do not close the session.
         """
         try:
             self._login.cancel_scope.check()

@@ -73,8 +73,8 @@ def authorize_cluster(
     """Check the caller's right to ``action`` on a cluster, in a separate transaction.
 
     Raise Forbidden if the caller has no right to ``action`` on any cluster. If the caller has the right on other
-    clusters, but not on this cluster, raise Forbidden if the caller may read this cluster. If the caller may not read
-    this cluster either, raise NotFound.
+    clusters, but not on this cluster, the error depends on the right to read this cluster: Forbidden for a caller with
+    this right, NotFound for a caller without this right.
     """
     caller.require_for_any(action, "cluster")
     if caller.is_unrestricted(action):

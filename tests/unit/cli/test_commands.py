@@ -68,7 +68,7 @@ def test_an_unreachable_switch_is_shown_with_the_time_of_reading(
     monkeypatch.setitem(DOCUMENTS, path, unreachable)
     monkeypatch.setitem(DOCUMENTS, "/v1/elements", [unreachable])
     output = run("element", "show", "brno-sw").stdout
-    assert "\nread at 2026-01-01 08:00:00; it is unreachable and may have restarted\n" in output
+    assert "\nread at 2026-01-01 08:00:00; the device is unreachable and may have restarted\n" in output
     assert "VLAN 100,102 as of 2026-01-01 08:00:00, unreachable" in run("element", "list").stdout
 
 

@@ -1,4 +1,4 @@
-"""Who may connect to a gateway's OpenVPN servers, in which VLAN, and when a connection ends. Pure.
+"""Decides who connects to a gateway's OpenVPN servers, in which VLAN, and when a connection ends. Pure.
 
 A certificate only identifies a device. Without a grant in the wanted document, even a valid certificate is refused.
 """
@@ -96,8 +96,8 @@ def decide(
 def is_renewal(request: DeviceRequest, session: DeviceSession | None, now: datetime) -> bool:
     """Return whether a device renews the keys of ``session`` before the session's end and with its certificate.
 
-    Without a wanted document, the agent cannot call `decide`, and permits such renewals: otherwise, a session would end
-    with its keys, and not at ``expires_at`` as in `find_ended_sessions`.
+    Without a wanted document, the agent cannot call `decide`, and permits such renewals. Without a renewal, a session
+    would end with its keys, before the time ``expires_at`` that `find_ended_sessions` applies.
     """
     if session is None or session.fingerprint != request.fingerprint:
         return False

@@ -49,8 +49,8 @@ class FqdnAnswer:
 class FqdnRecord:
     """The recorded addresses of a name, and the error of the latest answer.
 
-    Each value in ``addresses`` is the Unix time of the first answer that lacked the address. None: the latest answer
-    contained the address.
+    Each value in ``addresses`` is the Unix time of the first answer that lacked the address, or None if the latest
+    answer contained the address.
     """
 
     addresses: Mapping[str, float | None] = field(default_factory=dict)

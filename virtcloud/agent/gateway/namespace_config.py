@@ -79,7 +79,7 @@ class NamespaceConfig:
     translations: tuple[Translation, ...] | None = None
     """The translations of published ports. The kernel's records of connections with any other translation are removed.
 
-    None: the network has no link to the outside.
+    The value is None if the network has no link to the outside.
     """
 
     def as_specification(self) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class ForwardingKernel(Protocol):
         """Forward the IPv4 packets that arrive at an interface."""
 
     def read_forwarding(self, name: str) -> bool | None:
-        """Return whether IPv4 packets that arrive at an interface are forwarded. None: the interface is missing."""
+        """Return whether IPv4 packets that arrive at an interface are forwarded, or None for a missing interface."""
 
 
 class OutsideRouting:
@@ -95,8 +95,8 @@ class OutsideRouting:
         """Record the networks of a wanted document. Request the addresses of the FQDNs in these networks' destinations.
 
         `restore` uses the recorded networks. The packet filter is not changed. The thread of `FqdnAddresses` resolves
-        the FQDNs later. If the last removal of ended publications' connections failed or was interrupted, repeat the
-        removal, unless the kernel has no ctnetlink.
+        the FQDNs later. If the last removal of the connections of ended publications failed or was interrupted, repeat
+        the removal. A kernel without ctnetlink needs no repetition.
         """
         if self._fqdns is not None:
             routers = [segment.router for segment in segments if segment.router is not None]

@@ -1,4 +1,4 @@
-"""Which user reaches which guest through a gateway's sshd, and when a connection ends. Pure.
+"""Decides which user reaches which guest through a gateway's sshd, and when a connection ends. Pure.
 
 A certificate proves the user's identity, and names a cluster (`ssh_certificates`). Without a grant in the wanted
 document, even a valid certificate is refused.
@@ -66,7 +66,7 @@ class SshSession(Document):
     expires_at: datetime
     """The end of the grant, as known when the user connected."""
     connected_at: datetime | None = None
-    """When the user connected. None: an earlier version of the agent accepted the connection."""
+    """When the user connected; None if an earlier version of the agent accepted the connection."""
 
 
 def find_grant(proven: ProvenUser, segments: Iterable[Segment], now: datetime) -> tuple[Segment, SshGrant]:

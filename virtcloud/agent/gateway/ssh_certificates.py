@@ -37,7 +37,7 @@ def verify_certificate(proof: str, authority: PublicKey, now: datetime) -> Prove
 
     * ``proof`` is no line about a user's certificate.
     * The certificate is not valid at the time ``now``.
-    * Another key than ``authority`` signed the certificate.
+    * A key other than ``authority`` signed the certificate.
     * A claim is missing.
     """
     certificate = _parse_certificate(proof)

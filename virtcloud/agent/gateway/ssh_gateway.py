@@ -97,7 +97,10 @@ class SshGateway:
 
     @property
     def connections(self) -> tuple[SshConnection, ...] | None:
-        """The users' connections for reports to SBF. None: no sshd is wanted and no connection is open. Thread-safe."""
+        """The users' connections for reports to SBF. Thread-safe.
+
+        The value is None if no sshd is wanted and no connection is open.
+        """
         if self._wanted is None and not self._sessions.sessions:
             return None
         return tuple(make_connection(session) for session in self._sessions.sessions)

@@ -199,9 +199,9 @@ class SshRequests:
     def _count_waiting(self, awaited: str, user: UserName, limit: int) -> Iterator[None]:
         """Count a waiting request within the block.
 
-        Raise TooManyRequests if the user already has the permitted number of waiting requests. This number is
-        ``limit``, or half of the threads that other users' waiting requests leave free, whichever is smaller, but at
-        least 1. Count only requests that wait for ``awaited``.
+        Raise TooManyRequests if the user already has the permitted number of waiting requests. This number is the
+        smaller of two values, but at least 1: ``limit``, and half of the threads that other users' waiting requests
+        leave free. Count only requests that wait for ``awaited``.
         """
         with self._lock:
             others = sum(count for key, count in self._counts.items() if key[0] == awaited and key[1] != user)

@@ -63,8 +63,8 @@ class CloneChannel:
     def report(self, progress: CloneProgress, *, always: bool = False) -> None:
         """Queue a line for the user.
 
-        Unless ``always`` is true, discard the line if the previous line was queued less than `REPORT_S` seconds ago.
-        Raise CloneCancelledError if the user has disconnected.
+        Discard a line that follows the previous queued line in less than `REPORT_S` seconds. If ``always`` is true,
+        discard no line. Raise CloneCancelledError if the user has disconnected.
         """
         if self._cancelled.is_set():
             raise CloneCancelledError

@@ -153,9 +153,9 @@ def _refuse(_session: GuestSession, stream: SessionStream) -> None:
 
 
 def find_segment(wanted: HostWanted, session: GuestSession) -> Segment:
-    """Return the segment of a session. Pure. Raise Refused if the segment is not wanted on this host.
+    """Return the segment of a session. Pure.
 
-    If the session leads to a guest, also raise Refused if this guest is not wanted on this host.
+    Raise Refused if the segment or, for a session with a guest, the guest is not wanted on this host.
     """
     for segment in wanted.segments:
         if segment.id == session.network and (

@@ -69,7 +69,7 @@ class HostHypervisors:
     def find_domains(self, name: str, target: HypervisorApi) -> tuple[list[GuestDomain], bool]:
         """Return the domains with this name, and whether all hypervisors answered.
 
-        If ``target`` does not answer or refuses the search, raise this error. Skip any other hypervisor that does not
+        If ``target`` does not answer or refuses the search, raise its error. Skip any other hypervisor that does not
         answer or refuses the search. The guest could be running on a skipped hypervisor, but cannot run twice: the
         kernel refuses a second interface with the name of the guest's bridge port.
         """

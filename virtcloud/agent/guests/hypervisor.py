@@ -136,7 +136,7 @@ class LibvirtHypervisor:
     def _call(self, action: str, call: Callable[[Any], T], *, repeat: bool = True, changes: bool = False) -> T:
         """Call libvirtd with a deadline, which is longer if ``changes`` is true.
 
-        ``repeat``: if the connection is lost, repeat the call once, unless this call has opened the connection.
+        ``repeat``: whether to repeat the call once after the loss of a connection that an earlier call opened.
 
         Raise Refused if libvirtd refuses the call. Raise Unreachable in these cases:
 

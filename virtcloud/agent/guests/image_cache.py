@@ -199,7 +199,7 @@ class ImageCache:
 
         If the image is a root file system (LXC), only root can enter ``new``, because the file system may contain
         setuid programs. If the image is a disk (QEMU), all users of the host can enter ``new``, because QEMU may run as
-        another user than root.
+        a user other than root.
         """
         source, content = fetch.source, new / content_name(fetch.source)
         if source.kind is Hypervisor.QEMU:

@@ -143,7 +143,7 @@ class ImageFetch:
 
 
 def check_format(source: ImageSource, path: Path) -> None:
-    """Raise Refused if the file ``path`` has another format than ``source``, or is no usable image of this format."""
+    """Raise Refused if the file ``path`` is no usable image of the format of ``source``."""
     with path.open("rb") as file:
         head = file.read(HEAD_BYTES)
     try:

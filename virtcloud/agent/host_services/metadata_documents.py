@@ -6,7 +6,7 @@ The paths are those of cloud-init's data sources NoCloud and EC2, which many oth
   ``vendor-data``. The texts are those on the seed disk of a virtual machine. If a guest has no seed, ``user-data`` is
   empty.
 * EC2: ``/latest/user-data``, and a tree of folders and values below ``/latest/meta-data``. A folder's text is the list
-  of its items. `metadata_program` answers requests for other versions than ``latest`` from the same documents.
+  of its items. `metadata_program` answers requests for versions other than ``latest`` from the same documents.
 
 Sources: https://docs.cloud-init.io/en/latest/reference/datasources/ (nocloud, ec2); Amazon EC2 User Guide, "Instance
 metadata categories".

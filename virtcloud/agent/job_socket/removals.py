@@ -107,8 +107,8 @@ class JobRemovals:
         After a failed check, the search must be repeated. Only the runs of Torque, which have no attempt number, are
         checked: Torque sends no lists of jobs, and does not report the end of a job if the host crashes. If the cluster
         of such a run was up, the run is lost when SBF has removed the cluster from this host. If the cluster was never
-        up, the run is lost only if the last error-free search also found the run's record, because the cluster of a new
-        run may not exist yet. The records are compared by identity, because the records of two runs can be equal.
+        up, the run is lost only if two successive error-free searches find the run's record, because the cluster of a
+        new run may not exist yet. The records are compared by identity, because the records of two runs can be equal.
         """
         errors: list[str | None] = []
         jobs = [job for job in self._records.all() if job.attempt == UNCOUNTED_ATTEMPT]
@@ -190,7 +190,7 @@ def _attempt_step(step: Callable[[JobRecord], str | None], job: JobRecord) -> st
 
 
 def describe_remainder(view: ClusterView, job: JobRecord, element: Name) -> str | None:
-    """Return one sentence that states why a run is not removed from ``element`` yet; None: the run is removed. Pure.
+    """Return one sentence that states why a run is not removed from ``element`` yet; None if the run is removed. Pure.
 
     ``view`` is SBF's answer about the run's cluster.
     """

@@ -96,7 +96,7 @@ class StartBarrier:
 
     @property
     def site(self) -> Name | None:
-        """The site of this host. None: SBF has not answered yet, or the cluster has no placement on this host."""
+        """The site of this host, or None if SBF has not answered yet or the cluster has no placement on this host."""
         return self._site(self.view) if self.view else None
 
     def _site(self, view: ClusterView) -> Name | None:

@@ -72,14 +72,16 @@ class NetlinkKernel:
     def add_veth_pair(self, name: str, peer: str, process: int, mtu: int, mac: str | None = None) -> int:
         """Create a veth pair that is down, with ``peer`` in the network namespace of the process ID ``process``.
 
-        ``mac`` is the MAC address of ``peer``. None: the kernel chooses an address. Return the index of ``name``.
+        ``mac`` is the MAC address of ``peer``. If ``mac`` is None, the kernel chooses an address. Return the index of
+        ``name``.
         """
         return self._add_veth(name, peer, mtu, mac, net_ns_pid=process)
 
     def add_namespace_veth(self, name: str, peer: str, descriptor: int, mtu: int, mac: str | None = None) -> int:
         """Create a veth pair that is down, with ``peer`` in the network namespace of an open descriptor.
 
-        ``mac`` is the MAC address of ``peer``. None: the kernel chooses an address. Return the index of ``name``.
+        ``mac`` is the MAC address of ``peer``. If ``mac`` is None, the kernel chooses an address. Return the index of
+        ``name``.
         """
         return self._add_veth(name, peer, mtu, mac, net_ns_fd=descriptor)
 
@@ -175,7 +177,7 @@ class NetlinkKernel:
             _write_sysctls(name, {FORWARDING: "1"})
 
     def read_forwarding(self, name: str) -> bool | None:
-        """Return whether IPv4 packets that arrive at an interface are forwarded. None: the interface is missing."""
+        """Return whether IPv4 packets that arrive at an interface are forwarded, or None for a missing interface."""
         path = _sysctl_path(name, FORWARDING)
         return path.read_text().strip() == "1" if path.exists() else None
 

@@ -67,9 +67,9 @@ class SegmentInterfaces:
         ``interfaces`` is None, read the interfaces, which is slow on a host with many segments.
 
         Raise Unsafe if an interface of another cluster, or a foreign interface, conflicts with the segment. Also raise
-        Unsafe if the uplink of an untagged segment has an address of the host. Unless the settings permit filtered
-        bridges, raise Unsafe if the host's packet filter receives the frames of all bridges. Raise Refused if the
-        uplink is missing or down, or if the kernel refuses a change.
+        Unsafe if the uplink of an untagged segment has an address of the host. Without ``accepts_filters``, raise
+        Unsafe if the host's packet filter receives the frames of all bridges. Raise Refused if the uplink is missing or
+        down, or if the kernel refuses a change.
         """
         check_unfiltered(segment, self._unaccepted_filters())
         existing = {interface.name: interface for interface in self._remove_leftovers(segment.vlan, interfaces)}
@@ -130,9 +130,9 @@ class SegmentInterfaces:
         """Remove the cluster's interfaces in this VLAN. Each of these interfaces may be absent.
 
         Also delete interfaces of this VLAN that a killed agent left. If ``cluster`` is "", delete only these
-        interfaces. If ``cluster`` is not "", also delete bridges of the cluster that another program renamed, unless
-        such a bridge has a foreign port. If ``vlan`` is 0, the ports of guests stay: if the cluster is wanted, its next
-        bridge gets these ports.
+        interfaces. If ``cluster`` is not "", also delete bridges of the cluster that another program renamed and that
+        have no foreign port. If ``vlan`` is 0, the ports of guests stay, because the next bridge of a wanted cluster
+        gets these ports.
 
         Raise Unsafe if the bridge has a foreign port.
         """

@@ -1,7 +1,7 @@
 """Reports to SBF about the traffic of clusters: the counters of the clusters' segments on the agent's host.
 
-The counters come from the reconciler's readings of the host, without additional netlink requests. One call reports all
-clusters of the host, at most once in `MIN_INTERVAL_S` seconds.
+The counters come from the reconciler's readings of the host, without additional netlink requests. One call reports the
+clusters of the host, up to `MAX_SEGMENTS` segments. The agent sends at most one call in `MIN_INTERVAL_S` seconds.
 """
 
 import threading

@@ -3,8 +3,8 @@
 A cluster consists of a service instance on the port, a bridge domain, and a connection to the backbone. With ``vpls``,
 the connection is a VFI, signalled by LDP (RFC 4762). With ``qinq``, the connection is a service instance with the S-tag
 on the core port. The number of the bridge domain is the VLAN ID, which belongs to one cluster at the site. All ports of
-the edge share the numbers of bridge domains. VLAN 112 is in other use if another user's service instance (on any port),
-VFI or interface ``BDI112`` is in bridge domain 112.
+the edge share the numbers of bridge domains. VLAN 112 is in other use if bridge domain 112 contains a service instance
+(on any port), a VFI or the interface ``BDI112``, and SBF did not create this service instance, VFI or interface.
 
 A *shared* VFI (``vpn_id``) carries all clusters of a transport. The number of its bridge domain is the VPN ID, which
 must therefore be at most 4094. The VPN ID must also be outside the site's pool, because SBF uses the VLAN IDs of the

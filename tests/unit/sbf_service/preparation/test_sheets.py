@@ -223,7 +223,7 @@ def test_unknown_platforms_transports_and_unattached_sites_are_refused() -> None
 
 
 def test_the_backbones_two_ports_must_differ() -> None:
-    with pytest.raises(BadInput, match="core_port: expected another port than `port`, got Te1/1/1 for both"):
+    with pytest.raises(BadInput, match="core_port: expected a port other than `port`, got Te1/1/1 for both"):
         sheets(QINQ, platform="cisco_ios", port="Te1/1/1", core_port="Te1/1/1")
 
 
