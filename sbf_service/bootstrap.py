@@ -31,9 +31,10 @@ from sbf_service.store.current_topology import read_topology
 from sbf_service.store.database import make_engine
 from sbf_service.store.database_migration import migrate
 from sbf_service.store.settled_agents import SettledAgents
+from sbf_service.store.store import Store
 from sbf_service.store.token_cache import TokenCache
 from sbf_service.store.transport_vlans import log_collisions
-from sbf_service.store.unit_of_work import Clock, Store
+from sbf_service.store.unit_of_work import Clock
 from virtcloud.model.element import Device
 from virtcloud.model.errors import VirtcloudError
 from virtcloud.model.vlans import VlanSet

@@ -20,9 +20,10 @@ from sbf_service.store.observed_state import (
 from sbf_service.store.pools import read_cluster_keys, read_managed_vlans
 from sbf_service.store.ports import parse_removed_switch, read_port_records, record_change, record_reading
 from sbf_service.store.revisions import require_element
+from sbf_service.store.store import Store
 from sbf_service.store.tables import ElementRow
 from sbf_service.store.unchecked_elements import read_held_vlans
-from sbf_service.store.unit_of_work import Store, Unit
+from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.vlan_ownership import read_created_vlans
 from virtcloud.model.edge import (
     EdgeDifference,

@@ -39,10 +39,11 @@ from sbf_service.store.quotas import NO_LIMITS, check_new_cluster, find_limits
 from sbf_service.store.revisions import NewRevision, increment_revisions
 from sbf_service.store.service_ids import claim_service_id
 from sbf_service.store.service_nodes import start_services
+from sbf_service.store.store import Store
 from sbf_service.store.tables import Base
 from sbf_service.store.transitions import drain_cluster, state_topic
 from sbf_service.store.transport_vlans import set_transport
-from sbf_service.store.unit_of_work import Store, Unit, record_audit
+from sbf_service.store.unit_of_work import Unit, record_audit
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.cluster import ClusterRequest, ClusterState, check_transition
 from virtcloud.model.errors import AttemptWaits, Forbidden, JobUnproven, VirtcloudError
