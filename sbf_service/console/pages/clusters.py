@@ -27,7 +27,7 @@ from sbf_service.console.troubles import (
 from sbf_service.domain.rights import Action, is_allowed
 from sbf_service.http.auth.authorization import CurrentService, authorize_cluster, describe_cluster
 from sbf_service.http.long_polls import make_poll
-from sbf_service.http.routes import audit, clusters, outside, traffic, vpn
+from sbf_service.http.routes import audit, clusters, traffic, vpn
 from sbf_service.http.routes.clusters import EarlierIdQuery, KeyPath
 from sbf_service.store.audit_log import AuditFilter
 from sbf_service.store.cluster_lists import ClusterFilter
@@ -92,7 +92,7 @@ def _describe(service: SbfService, browser: Browser, view: ClusterView) -> dict[
     others = read_elements(service, browser.caller, {part.site for part in view.placements}) if whole else []
     return {
         "cluster": view,
-        "uses": outside.list_destination_uses(view.key, browser.caller, service, view.id),
+        "uses": traffic.list_destination_uses(view.key, browser.caller, service, view.id),
         "traffic": draw_traffic(traffic.list_traffic(view.key, browser.caller, service, view.id), datetime.now(UTC)),
         "connections": _list_connections(service, browser, view),
         "level": find_state_level(view.state),
