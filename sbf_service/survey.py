@@ -22,7 +22,8 @@ from sbf_service.command_options import report_bad_input
 from sbf_service.credential_settings import Credential
 from sbf_service.device_credentials import make_login
 from sbf_service.domain.cabling import Neighbour
-from sbf_service.domain.site_survey import PortSurvey, SwitchSurvey, describe_site, list_port_vlans
+from sbf_service.domain.site_survey import describe_site, list_port_vlans
+from sbf_service.domain.survey_draft import PortSurvey, SwitchSurvey
 from sbf_service.drivers.contract import ReadsNeighbours, SwitchDriver, SwitchPlatform
 from sbf_service.drivers.device_errors import LoginRefused, UnknownHostKey
 from sbf_service.drivers.registry import find_switch_platform

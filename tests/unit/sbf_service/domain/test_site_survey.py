@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from sbf_service.domain.cabling import Neighbour
-from sbf_service.domain.site_survey import PortSurvey, SwitchSurvey, describe_site, list_port_vlans, propose_pool
+from sbf_service.domain.site_survey import describe_site, list_port_vlans, propose_pool
+from sbf_service.domain.survey_draft import PortSurvey, SwitchSurvey
 from virtcloud.model.element import Switch
 from virtcloud.model.port_use import PortUse
 from virtcloud.model.site_survey import SiteSurvey
