@@ -13,8 +13,8 @@ from functools import partial
 from sqlalchemy import insert
 
 from sbf_service.domain.admission import DEFAULT_LIMITS, RequestLimits, find_origin
+from sbf_service.domain.cluster_status import describe_unconfirmed
 from sbf_service.domain.idempotency import AttemptBlocked, CreateAttempt, NoChange, resolve_request
-from sbf_service.domain.lifecycle import describe_unconfirmed
 from sbf_service.domain.paths import LiveCluster, choose_transport, find_elements, find_sites
 from sbf_service.domain.placement import DEFAULT_OVERCOMMIT, Overcommit
 from sbf_service.request_context import current_call

@@ -8,7 +8,7 @@ from typing import Final, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from sbf_service.domain.lifecycle import PlacementStatus
+from sbf_service.domain.cluster_status import PlacementStatus
 from sbf_service.store.cluster_tables import ClusterRecord, ClusterRow
 from virtcloud.model.cluster import ENDED_STATES, ClusterSpec, ClusterState
 from virtcloud.model.document import locate_first_fault

@@ -8,8 +8,8 @@ from typing import Any
 from sqlalchemy import bindparam, inspect, select, update
 from sqlalchemy.orm.util import identity_key
 
+from sbf_service.domain.cluster_status import PlacementStatus
 from sbf_service.domain.error_report import find_cluster_error
-from sbf_service.domain.lifecycle import PlacementStatus
 from sbf_service.store.columns import split_ids
 from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit

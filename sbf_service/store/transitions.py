@@ -9,12 +9,7 @@ from datetime import timedelta
 
 from sqlalchemy import ColumnElement, bindparam, delete, or_, select, true, update
 
-from sbf_service.domain.lifecycle import (
-    ClusterTransition,
-    compute_effects,
-    find_transition,
-    make_drain,
-)
+from sbf_service.domain.lifecycle import ClusterTransition, compute_effects, find_transition, make_drain
 from sbf_service.log import get_log
 from sbf_service.request_context import current_call
 from sbf_service.store.claims import release_vlans
