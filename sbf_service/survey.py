@@ -31,12 +31,13 @@ from sbf_service.drivers.switch.dialect import SwitchReading
 from sbf_service.drivers.switch.observed_state import derive_port_use
 from sbf_service.drivers.transport.device_session import RETRIED
 from sbf_service.settings import ServiceSettings, ServiceTiming, read_settings
-from virtcloud.model.document import Document, read_document
+from virtcloud.model.document import Document
 from virtcloud.model.element import Switch, find_duplicates
 from virtcloud.model.errors import BadInput, ElementError, Refused, Unreachable, Unsafe, VirtcloudError
 from virtcloud.model.port_use import AGGREGATED
 from virtcloud.model.site_survey import SiteSurvey, SurveyRequest
 from virtcloud.model.values import DeviceAddress, Name, PortName
+from virtcloud.model.yaml_document import read_document
 
 READERS = 16
 LIMIT_S = 180.0

@@ -11,10 +11,10 @@ from pydantic import TypeAdapter, ValidationError
 from sbf_service.domain.cluster_status import PlacementStatus
 from sbf_service.store.cluster_tables import ClusterRecord, ClusterRow
 from virtcloud.model.cluster import ENDED_STATES, ClusterSpec, ClusterState
-from virtcloud.model.document import locate_first_fault
 from virtcloud.model.element import ElementKind
 from virtcloud.model.image import ImageSource
 from virtcloud.model.transport import Transport
+from virtcloud.model.validation_errors import locate_first_fault
 from virtcloud.model.values import ClusterKey, Name, UserName, VlanId
 from virtcloud.model.views import ClusterTransport, ClusterView, PlacementProgress, PlacementView
 

@@ -11,16 +11,17 @@ from pydantic import ValidationError
 from virtcloud import __version__
 from virtcloud.cli.options import name_of, parse_name, split_names
 from virtcloud.model.cluster import ClusterSpec
-from virtcloud.model.document import format_validation_errors, read_document
 from virtcloud.model.element_views import SiteView
 from virtcloud.model.errors import BadInput
 from virtcloud.model.guest_spec import Guest
 from virtcloud.model.message_text import count_of
 from virtcloud.model.ssh_keys import parse_user_keys
 from virtcloud.model.user_data import check_user_data
+from virtcloud.model.validation_errors import format_validation_errors
 from virtcloud.model.values import Address
 from virtcloud.model.views import ClusterView
 from virtcloud.model.vlans import VlanSet
+from virtcloud.model.yaml_document import read_document
 
 NO_SUBNETS = "none"
 """The value of ``--subnet`` for guests without addresses."""

@@ -16,20 +16,15 @@ from pydantic import ValidationError
 from virtcloud.cli.differences import format_yaml
 from virtcloud.cli.options import name_of
 from virtcloud.client.sbf import SbfClient
-from virtcloud.model.document import (
-    Document,
-    YamlText,
-    fault_path,
-    format_validation_errors,
-    list_validation_errors,
-    parse_yaml,
-)
+from virtcloud.model.document import Document
 from virtcloud.model.errors import BadDocument, BadInput, NotFound
 from virtcloud.model.site import SitePart, site_part_of
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Link
 from virtcloud.model.transport import Transport
+from virtcloud.model.validation_errors import fault_path, format_validation_errors, list_validation_errors
 from virtcloud.model.values import Name
+from virtcloud.model.yaml_document import YamlText, parse_yaml
 
 COMMON_FILE = "topology.yaml"
 SUFFIXES = (".yaml", ".yml")

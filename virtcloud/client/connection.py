@@ -16,8 +16,9 @@ from virtcloud.client.credentials import TokenSource, no_token
 from virtcloud.client.http_clients import SYSTEM_TRUST, TlsTrust, build_http_client, build_tls_context
 from virtcloud.client.http_errors import error_of_answer, error_of_response, explain_request_error
 from virtcloud.client.session_stream import HandshakeRefusedError, SessionStream, open_stream
-from virtcloud.model.document import Document, locate_first_fault
+from virtcloud.model.document import Document
 from virtcloud.model.errors import AnswerUnreadable, BadInput, ServiceUnreachable
+from virtcloud.model.validation_errors import locate_first_fault
 
 LONGEST_WAIT_S = 60.0
 TRANSFER_S = 60.0

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from virtcloud.model.document import format_validation_errors
 from virtcloud.model.element import Element, Host, Switch
 from virtcloud.model.errors import BadInput
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Link, Site
+from virtcloud.model.validation_errors import format_validation_errors
 from virtcloud.model.values import Name, PortName, PortRef
 from virtcloud.model.vlans import VlanSet
 from virtcloud.netbox.translation import TranslatedDevice, Translation

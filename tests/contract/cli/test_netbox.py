@@ -14,12 +14,12 @@ from sbf_fakes.world import three_sites
 
 from virtcloud.cli import main
 from virtcloud.client.sbf import SbfClient
-from virtcloud.model.document import read_document
 from virtcloud.model.element import Host, Switch
 from virtcloud.model.errors import BadInput, ServiceUnreachable
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet
+from virtcloud.model.yaml_document import read_document
 from virtcloud.netbox import reading
 from virtcloud.netbox.merging import NetBoxMerge, merge
 from virtcloud.netbox.reading import read_netbox
