@@ -101,7 +101,7 @@ class Upload:
 
 
 @dataclass(frozen=True, slots=True)
-class ImageFolder:
+class UploadFolder:
     """The folder of uploaded images."""
 
     path: Path

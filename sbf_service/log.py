@@ -6,7 +6,7 @@ A :class:`~pydantic.SecretStr` is shown as asterisks. The field ``request`` is t
 import logging
 from dataclasses import dataclass
 
-from sbf_service.request_context import current_request_id
+from virtcloud.current_call import current_request_id
 from virtcloud.model.message_text import OneLineFormatter, format_event
 
 

@@ -22,7 +22,7 @@ from sbf_service.command_options import report_bad_input
 from sbf_service.credential_settings import Credential
 from sbf_service.device_credentials import make_login
 from sbf_service.domain.cabling import Neighbour
-from sbf_service.domain.site_survey import describe_site, list_port_vlans
+from sbf_service.domain.site_survey import list_port_vlans, make_site_survey
 from sbf_service.domain.survey_draft import PortSurvey, SwitchSurvey
 from sbf_service.drivers.contract import ReadsNeighbours, SwitchDriver, SwitchPlatform
 from sbf_service.drivers.device_errors import LoginRefused, UnknownHostKey
@@ -126,7 +126,7 @@ def survey_site(request: SurveyRequest, platform_of: PlatformOf = find_switch_pl
     def canonical(element: Name, port: str) -> str:
         return platforms[element].port(port) if element in platforms else port.strip()
 
-    return describe_site(file.site, surveys, file.hosts, canonical, request.pool_size)
+    return make_site_survey(file.site, surveys, file.hosts, canonical, request.pool_size)
 
 
 def _merge_settings(request: SurveyRequest, file: SurveyFile) -> ServiceSettings:

@@ -51,7 +51,7 @@ class ForeignForm(Forbidden):
     """
 
 
-class Page(APIRoute):
+class ConsoleRoute(APIRoute):
     """A route that answers an error with an error page."""
 
     def get_route_handler(self) -> Handler:

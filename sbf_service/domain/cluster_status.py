@@ -93,7 +93,7 @@ def describe_unconfirmed(cluster: ClusterStatus) -> str:
     return "; ".join(_list_unconfirmed(cluster.placements))
 
 
-def describe_pending(placements: Iterable[PlacementStatus], verb: str = "has") -> str:
+def explain_pending(placements: Iterable[PlacementStatus], verb: str = "has") -> str:
     """Describe the placements that are not confirmed. ``verb`` is "has", or "had" for a text about the past."""
     return "; ".join(_list_unconfirmed(placements, verb)) or "all elements have confirmed"
 

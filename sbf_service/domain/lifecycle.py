@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from enum import Enum, auto, unique
 from typing import Final
 
-from sbf_service.domain.cluster_status import ClusterStatus, describe_pending
+from sbf_service.domain.cluster_status import ClusterStatus, explain_pending
 from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, WANTED_STATES, ClusterState, check_transition
 from virtcloud.model.values import format_utc
 
@@ -183,12 +183,12 @@ def _describe_reason(cluster: ClusterStatus, rule: TransitionRule, now: datetime
         case Condition.LEASE_ENDED:
             return f"its lease ended at {format_utc(cluster.lease_ends)}"
         case Condition.SETUP_DEADLINE_PASSED:
-            return f"not set up in time: {describe_pending(cluster.wanted_placements)}"
+            return f"not set up in time: {explain_pending(cluster.wanted_placements)}"
         case Condition.INCOMPLETE:
-            return f"being restored: {describe_pending(cluster.wanted_placements)}"
+            return f"being restored: {explain_pending(cluster.wanted_placements)}"
         case Condition.DRAIN_DEADLINE_PASSED:
             of_members = (placement for member in cluster.members for placement in member.placements)
-            pending = describe_pending([*cluster.placements, *of_members], "had")
+            pending = explain_pending([*cluster.placements, *of_members], "had")
             return f"its VLAN IDs were quarantined at {format_utc(now)}: {pending}"
         case _:
             return None

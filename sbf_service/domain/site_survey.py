@@ -18,7 +18,7 @@ FIRST_PROPOSED = 100
 UNUSED_MODES = frozenset({"", "access"})
 
 
-def describe_site(
+def make_site_survey(
     site: Name, surveys: Sequence[SwitchSurvey], hosts: Sequence[str], canonical: CanonicalPort, pool_size: int
 ) -> SiteSurvey:
     """Return the VLANs in use, a proposed pool and a draft of the topology.

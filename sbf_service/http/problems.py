@@ -12,8 +12,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
 from sbf_service.log import get_log
-from sbf_service.request_context import work_for
 from sbf_service.store.database_errors import is_unavailable, make_unavailable
+from virtcloud.current_call import work_for
 from virtcloud.model.call_context import CallContext
 from virtcloud.model.errors import (
     BadInput,

@@ -17,7 +17,6 @@ from sbf_service.domain.cluster_status import describe_unconfirmed
 from sbf_service.domain.idempotency import AttemptBlocked, CreateAttempt, NoChange, resolve_request
 from sbf_service.domain.paths import LiveCluster, choose_transport, find_elements, find_sites
 from sbf_service.domain.placement import DEFAULT_OVERCOMMIT, Overcommit
-from sbf_service.request_context import current_call
 from sbf_service.store.allocation import CanSeeOwner, NetworkIds, ReservedVlans, can_see_none
 from sbf_service.store.capacity import place_spread
 from sbf_service.store.certified_networks import suspend_uncertified
@@ -44,6 +43,7 @@ from sbf_service.store.tables import Base
 from sbf_service.store.transitions import drain_cluster, state_topic
 from sbf_service.store.transport_vlans import set_transport
 from sbf_service.store.unit_of_work import Unit, record_audit
+from virtcloud.current_call import current_call
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.cluster import ClusterRequest, ClusterState, check_transition
 from virtcloud.model.errors import AttemptWaits, Forbidden, JobUnproven, VirtcloudError

@@ -10,11 +10,11 @@ from datetime import datetime
 from sqlalchemy import Connection, insert
 from sqlalchemy.orm import Session
 
-from sbf_service.request_context import current_request_id
 from sbf_service.store.lock_scopes import LockScope, OutsideScopeError
 from sbf_service.store.service_tables import AuditRow
 from sbf_service.store.tables import Base, ElementRow
 from sbf_service.store.topology_cache import TopologyCache
+from virtcloud.current_call import current_request_id
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.document import Document
 from virtcloud.model.topology import Topology

@@ -12,7 +12,7 @@ from sbf_service.bootstrap import SbfService
 from sbf_service.console.drawing.sparkline import draw_traffic
 from sbf_service.console.drawing.timeline import Timeline, draw_timeline
 from sbf_service.console.maps import draw_cluster, find_cluster_path
-from sbf_service.console.page import Page
+from sbf_service.console.page import ConsoleRoute
 from sbf_service.console.pages.live import read_cluster_version
 from sbf_service.console.reading import PositionQuery, find_topology, list_clusters, read_elements
 from sbf_service.console.rendering import PREFIX, render
@@ -37,7 +37,7 @@ from virtcloud.model.values import Name, UserName
 from virtcloud.model.views import ClusterView, PlacementView
 from virtcloud.model.vpn import VpnConnectionView
 
-router = APIRouter(prefix=PREFIX, route_class=Page, include_in_schema=False)
+router = APIRouter(prefix=PREFIX, route_class=ConsoleRoute, include_in_schema=False)
 
 MAX_EVENTS: Final = 200
 """The maximum number of events on the page of a cluster. The page shows the newest events."""

@@ -104,7 +104,7 @@ class NfsServers:
         """
         if segment.nfs is None:
             raise Refused(f"cluster {segment.key} has no file server")
-        program, account = find_ganesha(), find_account(segment.nfs)
+        program, account = find_ganesha(), find_owner_account(segment.nfs)
         self._stop(segment.id)
         with refuse_os_errors(f"create the folder {self._path(segment.id)}"):
             (self._path(segment.id) / ROOT).mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -169,7 +169,7 @@ class NfsServers:
         except ValidationError:
             return [*faults, "another version of the agent started the server"]
         with suppress(Refused):  # without the account, the server continues with the account's former IDs
-            if digest_server(server, find_account(server)) != record.digest:
+            if digest_server(server, find_owner_account(server)) != record.digest:
                 faults.append(f"the account of {server.owner} has other IDs")
         return faults
 
@@ -203,7 +203,7 @@ class NfsServers:
         write_record(self._path(record.cluster) / RECORD, record)
 
 
-def find_account(server: NfsServer) -> OwnerAccount:
+def find_owner_account(server: NfsServer) -> OwnerAccount:
     """Return the owner's account. Raise Refused if the account is missing or a system account."""
     try:
         account = pwd.getpwnam(server.owner)

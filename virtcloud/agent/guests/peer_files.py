@@ -12,7 +12,7 @@ from hashlib import sha256
 from ipaddress import ip_interface
 from typing import Final
 
-from virtcloud.model.guest_seed import Peer
+from virtcloud.model.guest_seed import Peer, list_peer_addresses
 from virtcloud.model.values import ClusterKey
 from virtcloud.model.wanted import GuestWanted, Segment
 
@@ -89,7 +89,7 @@ def _names(peer: Peer, own_key: str) -> list[str]:
 
 def _hosts_lines(peers: list[Peer], own_key: str) -> Iterator[str]:
     for peer in peers:
-        for address in _addresses(peer):
+        for address in list_peer_addresses(peer):
             yield f"{address} {' '.join(_names(peer, own_key))}\n"
 
 
@@ -118,8 +118,4 @@ def _hostfile_line(peer: Peer, own_key: str) -> str:
 def _known_hosts_line(peer: Peer, own_key: str) -> str:
     """Return the line of a guest in ``known_hosts`` (sshd(8), SSH_KNOWN_HOSTS FILE FORMAT), without a comment."""
     kind, data = str(peer.host_key).split(" ")[:2]
-    return f"{','.join((*_names(peer, own_key), *_addresses(peer)))} {kind} {data}\n"
-
-
-def _addresses(peer: Peer) -> list[str]:
-    return [str(ip_interface(address).ip) for address in peer.addresses]
+    return f"{','.join((*_names(peer, own_key), *list_peer_addresses(peer)))} {kind} {data}\n"
