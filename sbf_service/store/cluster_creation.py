@@ -213,10 +213,8 @@ def _create(unit: Unit, new: NewCluster, reserved: ReservedVlans) -> ClusterView
 def _find_changed_hosts(unit: Unit, planned: PlannedCluster) -> frozenset[str]:
     """Return the hosts whose wanted documents change because the new cluster joins their network.
 
-    The documents change in two cases:
-
-    - The new cluster has guests. These guests become peers of the network's other guests.
-    - The network gets its first transport. The transport limits the MTU of all segments.
+    If the cluster has guests, these guests become peers of the network's other guests. If the network gets its first
+    transport, this transport limits the MTU of all segments.
     """
     network = planned.joined
     if network is None or not (planned.cluster.spec.guests or network.transport != planned.ids.transport_name):
