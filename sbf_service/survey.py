@@ -9,7 +9,6 @@ input; the program has contacted no switch.
 import signal
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -43,7 +42,6 @@ READERS = 16
 LIMIT_S = 180.0
 """The time limit of a conversation with one switch, in seconds."""
 ANY_PORT = PortName("any")
-PlatformOf = Callable[[Switch], SwitchPlatform]
 
 
 @runtime_checkable
@@ -103,14 +101,14 @@ class SurveyFile(Document):
         return self
 
 
-def survey_site(request: SurveyRequest, platform_of: PlatformOf = find_switch_platform) -> SiteSurvey:
+def survey_site(request: SurveyRequest) -> SiteSurvey:
     """Read all switches that the request's file lists, and return the survey.
 
     For bad input, raise BadInput before the first reading.
     """
     file = read_document(request.text, request.source, SurveyFile)
     settings = _merge_settings(request, file)
-    platforms = {entry.name: platform_of(entry.switch) for entry in file.switches}
+    platforms = {entry.name: find_switch_platform(entry.switch) for entry in file.switches}
     for entry in file.switches:
         if entry.credential not in settings.credentials:
             known = ", ".join(sorted(settings.credentials)) or "none"

@@ -68,16 +68,11 @@ class FileServerRecord(RecordedProcess):
 class NfsServers:
     """The file servers of this gateway. All operations are idempotent."""
 
-    def __init__(
-        self, open_namespace: OpenNamespace, folder: Path, boot: str | None = None, probe: NfsProbe | None = None
-    ) -> None:
-        """Create an object with records in ``folder``.
-
-        ``boot`` is the host's boot ID. If ``boot`` is None, the boot ID is read from the kernel.
-        """
+    def __init__(self, open_namespace: OpenNamespace, folder: Path, probe: NfsProbe | None = None) -> None:
+        """Create an object with records in ``folder``."""
         self._open_namespace = open_namespace
         self._folder = folder
-        self._boot = boot or BOOT_ID.read_text().strip()
+        self._boot = BOOT_ID.read_text().strip()
         self._probe = probe or NfsProbe(open_namespace)
 
     def read(self) -> tuple[ObservedFileServer, ...]:
