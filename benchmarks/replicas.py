@@ -27,8 +27,8 @@ from sbf_service.store.cluster_creation import put_cluster
 from sbf_service.store.database import make_engine
 from sbf_service.store.database_migration import migrate
 from sbf_service.store.pools import put_pool
+from sbf_service.store.store import Store
 from sbf_service.store.topology import put_topology
-from sbf_service.store.unit_of_work import Store
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec
 from virtcloud.model.element import Device
 from virtcloud.model.element_views import Pool

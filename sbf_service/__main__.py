@@ -31,8 +31,8 @@ from sbf_service.settings_reload import EarlyReloads, copy_settings
 from sbf_service.store.database import make_engine, probe_write
 from sbf_service.store.database_migration import is_of_other_version, migrate
 from sbf_service.store.replica_lock import hold_replica_name, hold_whole_database
+from sbf_service.store.store import Store
 from sbf_service.store.tokens import create_token
-from sbf_service.store.unit_of_work import Store
 from virtcloud.model.access import Role, TokenRequest
 from virtcloud.otlp_tracing import tracing
 

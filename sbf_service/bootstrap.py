@@ -13,7 +13,7 @@ from sbf_service.call_counts import CallCounts
 from sbf_service.change_feed import ChangeFeed
 from sbf_service.change_reader import ChangeReader
 from sbf_service.drivers.registry import find_edge_platform, find_switch_platform
-from sbf_service.image_files import ImageFolder, find_image_folder
+from sbf_service.image_files import UploadFolder, find_image_folder
 from sbf_service.metrics import ServiceMetrics, make_metrics
 from sbf_service.overload import BoundedThreads
 from sbf_service.reconcile.deadlines import DeadlineSweep, StoreDeadlineTransactions
@@ -31,9 +31,10 @@ from sbf_service.store.current_topology import read_topology
 from sbf_service.store.database import make_engine
 from sbf_service.store.database_migration import migrate
 from sbf_service.store.settled_agents import SettledAgents
+from sbf_service.store.store import Store
 from sbf_service.store.token_cache import TokenCache
 from sbf_service.store.transport_vlans import log_collisions
-from sbf_service.store.unit_of_work import Clock, Store
+from sbf_service.store.unit_of_work import Clock
 from virtcloud.model.element import Device
 from virtcloud.model.errors import VirtcloudError
 from virtcloud.model.vlans import VlanSet
@@ -67,9 +68,9 @@ class SbfService:
     retention: RetentionSchedule
 
     @property
-    def image_folder(self) -> ImageFolder:
+    def image_folder(self) -> UploadFolder:
         """The folder of uploaded images."""
-        return ImageFolder(find_image_folder(self.settings.images, self.settings.database))
+        return UploadFolder(find_image_folder(self.settings.images, self.settings.database))
 
     def reserved(self, device: Device) -> VlanSet:
         """Return the VLAN IDs that a switch or a provider edge reserves for itself."""

@@ -12,8 +12,8 @@ import click
 from pydantic import ValidationError
 
 from sbf_service.settings import ServiceSettings, read_settings
-from virtcloud.model.document import explain_validation_error
 from virtcloud.model.errors import DatabaseUnavailable, VirtcloudError
+from virtcloud.model.validation_errors import explain_validation_error
 
 DEFAULT_CONFIG = Path("/etc/virtcloud/sbf.toml")
 EXIT_FAILED = 1

@@ -13,7 +13,7 @@ from sbf_service.store.database import make_engine
 from sbf_service.store.database_migration import check_migrated, migrate
 from sbf_service.store.metric_counts import BACKUP_TIME, record_service_time
 from sbf_service.store.replica_lock import hold_whole_database
-from sbf_service.store.unit_of_work import Store
+from sbf_service.store.store import Store
 from virtcloud.model.errors import BadInput, VirtcloudError
 from virtcloud.model.message_text import count_of
 from virtcloud.model.values import format_utc

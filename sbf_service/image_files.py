@@ -11,7 +11,7 @@ import fcntl
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,7 +101,7 @@ class Upload:
 
 
 @dataclass(frozen=True, slots=True)
-class ImageFolder:
+class UploadFolder:
     """The folder of uploaded images."""
 
     path: Path
@@ -155,8 +155,8 @@ class ImageFolder:
         with _translate_file_errors("read", path):
             return path.is_file() and path.stat().st_size == size
 
-    def compute_checksum(self, sha256: Sha256, progress: Callable[[], object] = lambda: None) -> str:
-        """Read an image's file, and return its SHA-256. ``progress`` is called after each MiB.
+    def compute_checksum(self, sha256: Sha256) -> str:
+        """Read an image's file, and return its SHA-256.
 
         Raise NotFound if this replica has no such file. Raise StorageFull if the file cannot be read.
         """
@@ -164,7 +164,6 @@ class ImageFolder:
         with _translate_file_errors("read", path), path.open("rb") as file:
             while data := file.read(READ_BYTES):
                 digest.update(data)
-                progress()
         return digest.hexdigest()
 
     def remove_unknown(self, known: frozenset[str]) -> None:

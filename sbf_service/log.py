@@ -6,7 +6,7 @@ A :class:`~pydantic.SecretStr` is shown as asterisks. The field ``request`` is t
 import logging
 from dataclasses import dataclass
 
-from sbf_service.request_context import current_request_id
+from virtcloud.current_call import current_request_id
 from virtcloud.model.message_text import OneLineFormatter, format_event
 
 
@@ -40,7 +40,7 @@ def get_log(name: str) -> ServiceLog:
     return ServiceLog(logging.getLogger(name))
 
 
-def log_to_stderr(level: int = logging.INFO) -> None:
+def log_to_stderr() -> None:
     """Send the service's events, and the warnings and errors of libraries, to standard error.
 
     From the libraries that connect to devices, send only critical errors.
@@ -48,7 +48,7 @@ def log_to_stderr(level: int = logging.INFO) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(OneLineFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
-    logging.getLogger("sbf_service").setLevel(level)
+    logging.getLogger("sbf_service").setLevel(logging.INFO)
     for library in ("paramiko", "ncclient", "pyeapi", "napalm"):
         logging.getLogger(library).setLevel(logging.CRITICAL)
     logging.getLogger("uvicorn.error").addFilter(_is_no_refused_handshake)

@@ -18,8 +18,9 @@ from sbf_service.domain.placement import Overcommit
 from sbf_service.domain.retention import RetentionLimits
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.call_context import TelemetryKeys
-from virtcloud.model.document import Document, format_validation_errors
+from virtcloud.model.document import Document
 from virtcloud.model.errors import BadDocument, BadInput
+from virtcloud.model.validation_errors import format_validation_errors
 from virtcloud.model.values import Name, PatternText
 
 Seconds = Annotated[float, Field(gt=0, le=86400)]

@@ -19,7 +19,7 @@ from sbf_service import server
 from sbf_service.bootstrap import SbfService, build_service, replica_name
 from sbf_service.command_options import report_bad_input
 from sbf_service.drivers.contract import EdgePlatform
-from sbf_service.drivers.switch.simulated_switch import PLATFORM, SimulationFolder
+from sbf_service.drivers.switch.simulated_switch import PLATFORM, SwitchFolder
 from sbf_service.local_files import private_file
 from sbf_service.log import log_to_stderr
 from sbf_service.settings import ListenAddress, ServiceSettings, ServiceTiming
@@ -48,7 +48,7 @@ def main(folder: Path, listen: str, change_seconds: float) -> None:
         settings = ServiceSettings(
             database=database, listen=ListenAddress(listen), replica=Name("simulation"), timing=TIMING
         )
-        service = build_simulation(settings, SimulationFolder(folder, change_seconds))
+        service = build_simulation(settings, SwitchFolder(folder, change_seconds))
         with hold_replica_name(service.store.engine, replica_name(settings), LOCK_S):
             service.prepare()
             _ensure_operator(service, folder / "operator.token")
@@ -57,7 +57,7 @@ def main(folder: Path, listen: str, change_seconds: float) -> None:
             server.run_server(service, sockets)
 
 
-def build_simulation(settings: ServiceSettings, folder: SimulationFolder) -> SbfService:
+def build_simulation(settings: ServiceSettings, folder: SwitchFolder) -> SbfService:
     """Return a service whose only platform is the simulated switch."""
     return build_service(settings, folder.platform_of, edge_platforms=_refuse_edge)
 

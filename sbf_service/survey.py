@@ -9,7 +9,6 @@ input; the program has contacted no switch.
 import signal
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -22,7 +21,8 @@ from sbf_service.command_options import report_bad_input
 from sbf_service.credential_settings import Credential
 from sbf_service.device_credentials import make_login
 from sbf_service.domain.cabling import Neighbour
-from sbf_service.domain.site_survey import PortSurvey, SwitchSurvey, describe_site, list_port_vlans
+from sbf_service.domain.site_survey import list_port_vlans, make_site_survey
+from sbf_service.domain.survey_draft import PortSurvey, SwitchSurvey
 from sbf_service.drivers.contract import ReadsNeighbours, SwitchDriver, SwitchPlatform
 from sbf_service.drivers.device_errors import LoginRefused, UnknownHostKey
 from sbf_service.drivers.registry import find_switch_platform
@@ -30,18 +30,18 @@ from sbf_service.drivers.switch.dialect import SwitchReading
 from sbf_service.drivers.switch.observed_state import derive_port_use
 from sbf_service.drivers.transport.device_session import RETRIED
 from sbf_service.settings import ServiceSettings, ServiceTiming, read_settings
-from virtcloud.model.document import Document, read_document
+from virtcloud.model.document import Document
 from virtcloud.model.element import Switch, find_duplicates
 from virtcloud.model.errors import BadInput, ElementError, Refused, Unreachable, Unsafe, VirtcloudError
 from virtcloud.model.port_use import AGGREGATED
 from virtcloud.model.site_survey import SiteSurvey, SurveyRequest
 from virtcloud.model.values import DeviceAddress, Name, PortName
+from virtcloud.model.yaml_document import read_document
 
 READERS = 16
 LIMIT_S = 180.0
 """The time limit of a conversation with one switch, in seconds."""
 ANY_PORT = PortName("any")
-PlatformOf = Callable[[Switch], SwitchPlatform]
 
 
 @runtime_checkable
@@ -101,14 +101,14 @@ class SurveyFile(Document):
         return self
 
 
-def survey_site(request: SurveyRequest, platform_of: PlatformOf = find_switch_platform) -> SiteSurvey:
+def survey_site(request: SurveyRequest) -> SiteSurvey:
     """Read all switches that the request's file lists, and return the survey.
 
     For bad input, raise BadInput before the first reading.
     """
     file = read_document(request.text, request.source, SurveyFile)
     settings = _merge_settings(request, file)
-    platforms = {entry.name: platform_of(entry.switch) for entry in file.switches}
+    platforms = {entry.name: find_switch_platform(entry.switch) for entry in file.switches}
     for entry in file.switches:
         if entry.credential not in settings.credentials:
             known = ", ".join(sorted(settings.credentials)) or "none"
@@ -124,7 +124,7 @@ def survey_site(request: SurveyRequest, platform_of: PlatformOf = find_switch_pl
     def canonical(element: Name, port: str) -> str:
         return platforms[element].port(port) if element in platforms else port.strip()
 
-    return describe_site(file.site, surveys, file.hosts, canonical, request.pool_size)
+    return make_site_survey(file.site, surveys, file.hosts, canonical, request.pool_size)
 
 
 def _merge_settings(request: SurveyRequest, file: SurveyFile) -> ServiceSettings:

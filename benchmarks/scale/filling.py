@@ -14,9 +14,10 @@ from sbf_service.domain.paths import LiveCluster, find_cluster_ports
 from sbf_service.store.claims import replace_offered_vlans
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.service_tables import AuditRow
+from sbf_service.store.store import Store
 from sbf_service.store.tables import Base, ElementRow, SiteRow
 from sbf_service.store.topology import put_topology
-from sbf_service.store.unit_of_work import Store, Unit
+from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.vlan_tables import ClaimRow, CreatedVlanRow
 from virtcloud.model.cluster import ClusterSpec, ClusterState
 from virtcloud.model.switch_state import PortVlans

@@ -26,9 +26,9 @@ from sbf_service.store.observed_state import parse_observed_ports
 from sbf_service.store.pages import Page, PagePart, read_all_pages
 from sbf_service.store.pools import read_site_page
 from sbf_service.store.revisions import require_element
+from sbf_service.store.store import Store
 from sbf_service.store.tables import ElementRow
 from sbf_service.store.topology import put_topology
-from sbf_service.store.unit_of_work import Store
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec
 from virtcloud.model.element import ElementKind
 from virtcloud.model.site import SitePart, site_part_of

@@ -11,14 +11,14 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from sbf_service.console.events import StreamCounts
-from sbf_service.console.page import Page, error_page
+from sbf_service.console.page import ConsoleRoute, error_page
 from sbf_service.console.pages import actions, clusters, elements, live, login, oidc_login, overview, sites
 from sbf_service.console.rendering import PREFIX, STATIC_FOLDER, STATIC_PREFIX, make_environment
 from sbf_service.console.sessions import CurrentBrowser
 from virtcloud.model.errors import NotFound
 
 STATIC_HEADERS: Final = {"cache-control": "public, max-age=31536000, immutable", "x-content-type-options": "nosniff"}
-unknown_router = APIRouter(prefix=PREFIX, route_class=Page, include_in_schema=False)
+unknown_router = APIRouter(prefix=PREFIX, route_class=ConsoleRoute, include_in_schema=False)
 
 
 class ImmutableFiles(StaticFiles):

@@ -20,8 +20,8 @@ from sbf_service.console.rendering import HEADERS, PREFIX, render
 from sbf_service.http.problems import error_status
 from sbf_service.log import get_log
 from sbf_service.store.database_errors import UNAVAILABLE_ERRORS, make_unavailable
-from virtcloud.model.document import explain_validation_error, list_validation_errors
 from virtcloud.model.errors import BadInput, Forbidden, Unauthenticated, VirtcloudError
+from virtcloud.model.validation_errors import explain_validation_error, list_validation_errors
 
 LOGIN: Final = f"{PREFIX}/login"
 SESSION_COOKIE: Final = "virtcloud_session"
@@ -51,7 +51,7 @@ class ForeignForm(Forbidden):
     """
 
 
-class Page(APIRoute):
+class ConsoleRoute(APIRoute):
     """A route that answers an error with an error page."""
 
     def get_route_handler(self) -> Handler:

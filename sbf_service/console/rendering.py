@@ -135,18 +135,18 @@ def _digest(name: str) -> str:
     return sha256((STATIC_FOLDER / name).read_bytes()).hexdigest()[:12]
 
 
-def show_moment(moment: datetime | None, missing: str = "never") -> Markup | str:
-    """Return a time as an element of HTML, or ``missing``."""
+def show_moment(moment: datetime | None) -> Markup | str:
+    """Return a time as an element of HTML, or ``never`` for None."""
     if moment is None:
-        return missing
+        return "never"
     return Markup('<time datetime="{}">{}</time>').format(moment.isoformat(), format_utc(moment))
 
 
-def describe_age(moment: datetime | None, now: datetime | None = None) -> str:
-    """Return the duration between a time and ``now``: ``3m ago`` (past), ``in 2h`` (future), or ``never`` for None."""
+def describe_age(moment: datetime | None) -> str:
+    """Return the duration between a time and now: ``3m ago`` (past), ``in 2h`` (future), or ``never`` for None."""
     if moment is None:
         return "never"
-    seconds = ((now or datetime.now(UTC)) - moment).total_seconds()
+    seconds = (datetime.now(UTC) - moment).total_seconds()
     return f"{format_duration(seconds, 1)} ago" if seconds >= 0 else f"in {format_duration(-seconds, 1)}"
 
 

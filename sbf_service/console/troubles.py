@@ -28,8 +28,6 @@ class Level(StrEnum):
 
 
 ORDER: Final = tuple(Level)
-WORDS: Final = {Level.OK: "fine", Level.BUSY: "changing", Level.WARNING: "warning", Level.FAILED: "trouble"}
-"""The word for each level, because pages never show a level by its colour alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from virtcloud.model.access import Role
 from virtcloud.model.document import Document
-from virtcloud.model.errors import BadInput, BeyondLimit, Conflict, NotAdmitted, QuotaExceeded
+from virtcloud.model.errors import BadInput, BeyondLimit, Conflict, NotAdmitted, NotFound, QuotaExceeded
 from virtcloud.model.image import Architecture, CatalogueImage
 from virtcloud.model.message_text import count_of, to_mib
 from virtcloud.model.topology import Topology
@@ -142,3 +142,8 @@ def check_unused(name: Name, users: Sequence[str | None]) -> None:
     texts += [f"{rest} more"] if rest > 0 else []
     texts += [f"{count_of(hidden, 'cluster')} of other users"] if hidden else []
     raise Conflict(f"image {name} is used by {' and '.join(texts)}: remove the image when these clusters have ended")
+
+
+def make_unknown(name: Name) -> NotFound:
+    """Return the error for an image that does not exist, or that the caller may not see."""
+    return NotFound(f"image {name} is not known; list the images: virtcloud image list")

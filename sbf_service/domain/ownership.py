@@ -81,11 +81,6 @@ def find_stated_vlans(listed: Iterable[int], managed: VlanSet) -> VlanSet:
     return VlanSet() if vlans >= _ALL_VLANS else managed & vlans
 
 
-def find_existing_vlans(observed: SwitchObserved) -> VlanSet:
-    """Return every managed VLAN ID that exists on the device, whoever created the VLAN."""
-    return observed.vlans if observed.names is None else VlanSet(observed.names)
-
-
 def _find_foreign_vlans(observed: SwitchObserved, owned: VlanSet) -> Iterator[ForeignVlan]:
     ports = _group_unmanaged_ports(observed)
     unowned = VlanSet() if observed.names is None else VlanSet(observed.names) - owned

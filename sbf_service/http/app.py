@@ -28,7 +28,6 @@ from sbf_service.http.routes import (
     keys,
     monitoring,
     network_shares,
-    outside,
     publications,
     sessions,
     sites,
@@ -127,7 +126,6 @@ def _include_routes(app: FastAPI) -> None:
         images,
         vpn,
         ssh_access,
-        outside,
         publications,
         traffic,
     )

@@ -12,10 +12,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
 from sbf_service.log import get_log
-from sbf_service.request_context import work_for
 from sbf_service.store.database_errors import is_unavailable, make_unavailable
+from virtcloud.current_call import work_for
 from virtcloud.model.call_context import CallContext
-from virtcloud.model.document import explain_validation_error
 from virtcloud.model.errors import (
     BadInput,
     BeyondLimit,
@@ -37,6 +36,7 @@ from virtcloud.model.errors import (
     Unreachable,
     VirtcloudError,
 )
+from virtcloud.model.validation_errors import explain_validation_error
 from virtcloud.model.views import Problem
 
 log = get_log(__name__)

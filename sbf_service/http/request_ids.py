@@ -16,7 +16,7 @@ from sbf_service.http.auth.authorization import CALLER_KEY
 from sbf_service.http.middleware import route_template
 from sbf_service.http.problems import CALL_KEY
 from sbf_service.log import get_log
-from sbf_service.request_context import work_for
+from virtcloud.current_call import work_for
 from virtcloud.model.call_context import REQUEST_ID_HEADER, TRACE_HEADER, CallContext, RequestId, TraceParent
 from virtcloud.tracing import NO_SPAN, Span, current_traceparent, span
 

@@ -17,9 +17,9 @@ from sbf_service.store.error_reports import record_error
 from sbf_service.store.leases import find_stale_agents
 from sbf_service.store.outages import record_sweep
 from sbf_service.store.revisions import require_element
+from sbf_service.store.store import Store
 from sbf_service.store.tables import ElementRow
 from sbf_service.store.transitions import BY_IDS, apply_due_transitions, find_due_clusters
-from sbf_service.store.unit_of_work import Store
 from virtcloud.model.errors import DatabaseUnavailable
 from virtcloud.model.values import Name
 

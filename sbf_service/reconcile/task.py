@@ -12,25 +12,16 @@ from sbf_service.reconcile import read_back
 from sbf_service.reconcile.device_task import DeviceReading, ReconcileTask
 from sbf_service.store.current_topology import read_topology
 from sbf_service.store.elements import read_confirmed_state, read_unconfirmed_calls, read_wanted_revision
-from sbf_service.store.observed_state import (
-    is_save_allowed,
-    list_saved_items,
-    read_edge_transports,
-)
+from sbf_service.store.observed_state import is_save_allowed, list_saved_items, read_edge_transports
 from sbf_service.store.pools import read_cluster_keys, read_managed_vlans
 from sbf_service.store.ports import parse_removed_switch, read_port_records, record_change, record_reading
 from sbf_service.store.revisions import require_element
+from sbf_service.store.store import Store
 from sbf_service.store.tables import ElementRow
 from sbf_service.store.unchecked_elements import read_held_vlans
-from sbf_service.store.unit_of_work import Store, Unit
+from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.vlan_ownership import read_created_vlans
-from virtcloud.model.edge import (
-    EdgeDifference,
-    EdgeObserved,
-    EdgeWanted,
-    compare_edge,
-    find_blocked_circuits,
-)
+from virtcloud.model.edge import EdgeDifference, EdgeObserved, EdgeWanted, compare_edge, find_blocked_circuits
 from virtcloud.model.element import Device, ElementKind, Switch, kind_of
 from virtcloud.model.switch_state import (
     SwitchDifference,

@@ -23,10 +23,11 @@ from sbf_service.store.observed_state import record_failed_save, record_pending_
 from sbf_service.store.pools import find_clusters_of_vlans
 from sbf_service.store.ports import parse_removed_switch
 from sbf_service.store.revisions import increment_revisions, require_element
+from sbf_service.store.store import Store
 from sbf_service.store.tables import ElementRow
 from sbf_service.store.topology_elements import is_other_device
 from sbf_service.store.transitions import fail_refused_clusters
-from sbf_service.store.unit_of_work import Store, Unit, record_audit
+from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.vlan_ownership import (
     record_created_vlans,
     record_foreign_vlans,

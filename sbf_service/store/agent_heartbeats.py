@@ -15,8 +15,9 @@ from sqlalchemy import Text, bindparam, or_, select, update
 
 from sbf_service.store.columns import equals_any, select_texts
 from sbf_service.store.leases import require_agent
+from sbf_service.store.store import Store
 from sbf_service.store.tables import IS_RECONCILED, ElementRow
-from sbf_service.store.unit_of_work import Store, Unit
+from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.edge import DEVICE_KINDS
 from virtcloud.model.errors import VirtcloudError
 

@@ -212,12 +212,8 @@ def _describe_other_use(unit: Unit, site: str, vlan: int) -> str | None:
     row = unit.session.scalars(select(ForeignVlanRow).where(*of_vlan).limit(1)).first()
     if row is None:
         return None
-    return f"the VLAN is in other use on {row.element}: {parse_foreign_vlan(row).use}"
-
-
-def parse_foreign_vlan(row: ForeignVlanRow) -> ForeignVlan:
-    """Return a row as a foreign VLAN."""
-    return ForeignVlan(vlan=VlanId(row.vlan), name=row.name, ports=tuple(json.loads(row.ports)))
+    found = ForeignVlan(vlan=VlanId(row.vlan), name=row.name, ports=tuple(json.loads(row.ports)))
+    return f"the VLAN is in other use on {row.element}: {found.use}"
 
 
 def _find_longest_unused(

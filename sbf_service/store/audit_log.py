@@ -15,7 +15,8 @@ from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.columns import split_ids
 from sbf_service.store.pages import Page, PageOrder, PagePart, read_page
 from sbf_service.store.service_tables import AuditRow
-from sbf_service.store.unit_of_work import Store, Unit
+from sbf_service.store.store import Store
+from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.changes import AuditEntry, HostDifference
 from virtcloud.model.edge import DeviceDifference
 from virtcloud.model.errors import BadInput

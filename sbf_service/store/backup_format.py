@@ -22,8 +22,9 @@ from sqlalchemy import BigInteger, Boolean, Float, Integer, String, TableClause,
 from sqlalchemy.types import TypeEngine
 
 from sbf_service.store.columns import UtcDateTime, VlanSetText
-from virtcloud.model.document import Document, format_validation_errors
+from virtcloud.model.document import Document
 from virtcloud.model.errors import BadInput
+from virtcloud.model.validation_errors import format_validation_errors
 
 FORMAT = "virtcloud-backup"
 FORMAT_VERSION = 1

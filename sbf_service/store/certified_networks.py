@@ -6,7 +6,7 @@ same transaction suspends the network's publications at the site. A suspended pu
 suspended until the owner publishes the guest again.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from sqlalchemy import bindparam, func, or_, select
@@ -98,19 +98,17 @@ def _suspend(unit: Unit, publication: PublicationRow, row: ClusterRow, reason: s
 
 
 def _read_certified(unit: Unit, site: Name) -> Mapping[Name, ImageSource]:
-    return dict(_make_sources(unit.session.scalars(_READ_CERTIFIED, {"site": site}).all()))
+    rows = unit.session.scalars(_READ_CERTIFIED, {"site": site}).all()
+    return {Name(row.name): make_image_source(row) for row in rows}
 
 
-def _make_sources(rows: Sequence[ImageRow]) -> Iterable[tuple[Name, ImageSource]]:
-    for row in rows:
-        yield (
-            Name(row.name),
-            ImageSource(
-                sha256=Sha256(row.sha256),
-                size=row.size,
-                format=ImageFormat(row.format),
-                architecture=Architecture(row.architecture),
-                url=None if row.url is None else ImageUrl(row.url),
-                file=None if row.file is None else HostFile(row.file),
-            ),
-        )
+def make_image_source(row: ImageRow) -> ImageSource:
+    """Return the source of an image in the catalogue."""
+    return ImageSource(
+        sha256=Sha256(row.sha256),
+        size=row.size,
+        format=ImageFormat(row.format),
+        architecture=Architecture(row.architecture),
+        url=None if row.url is None else ImageUrl(row.url),
+        file=None if row.file is None else HostFile(row.file),
+    )

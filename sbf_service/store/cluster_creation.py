@@ -13,11 +13,10 @@ from functools import partial
 from sqlalchemy import insert
 
 from sbf_service.domain.admission import DEFAULT_LIMITS, RequestLimits, find_origin
+from sbf_service.domain.cluster_status import describe_unconfirmed
 from sbf_service.domain.idempotency import AttemptBlocked, CreateAttempt, NoChange, resolve_request
-from sbf_service.domain.lifecycle import describe_unconfirmed
 from sbf_service.domain.paths import LiveCluster, choose_transport, find_elements, find_sites
 from sbf_service.domain.placement import DEFAULT_OVERCOMMIT, Overcommit
-from sbf_service.request_context import current_call
 from sbf_service.store.allocation import CanSeeOwner, NetworkIds, ReservedVlans, can_see_none
 from sbf_service.store.capacity import place_spread
 from sbf_service.store.certified_networks import suspend_uncertified
@@ -39,10 +38,12 @@ from sbf_service.store.quotas import NO_LIMITS, check_new_cluster, find_limits
 from sbf_service.store.revisions import NewRevision, increment_revisions
 from sbf_service.store.service_ids import claim_service_id
 from sbf_service.store.service_nodes import start_services
+from sbf_service.store.store import Store
 from sbf_service.store.tables import Base
 from sbf_service.store.transitions import drain_cluster, state_topic
 from sbf_service.store.transport_vlans import set_transport
-from sbf_service.store.unit_of_work import Store, Unit, record_audit
+from sbf_service.store.unit_of_work import Unit, record_audit
+from virtcloud.current_call import current_call
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.cluster import ClusterRequest, ClusterState, check_transition
 from virtcloud.model.errors import AttemptWaits, Forbidden, JobUnproven, VirtcloudError
@@ -212,10 +213,8 @@ def _create(unit: Unit, new: NewCluster, reserved: ReservedVlans) -> ClusterView
 def _find_changed_hosts(unit: Unit, planned: PlannedCluster) -> frozenset[str]:
     """Return the hosts whose wanted documents change because the new cluster joins their network.
 
-    The documents change in two cases:
-
-    - The new cluster has guests. These guests become peers of the network's other guests.
-    - The network gets its first transport. The transport limits the MTU of all segments.
+    If the cluster has guests, these guests become peers of the network's other guests. If the network gets its first
+    transport, this transport limits the MTU of all segments.
     """
     network = planned.joined
     if network is None or not (planned.cluster.spec.guests or network.transport != planned.ids.transport_name):

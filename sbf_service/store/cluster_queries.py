@@ -129,16 +129,16 @@ def read_clusters_by_id(unit: Unit, ids: Iterable[str]) -> list[ClusterRow]:
     return sorted(rows, key=lambda row: (row.created_at, row.key))
 
 
-def find_unsettled_clusters(unit: Unit, elements: Iterable[str], sites: Iterable[str] = ()) -> list[ClusterRow]:
-    """Return the unsettled clusters that use any of these elements or sites, oldest first.
-
-    A cluster uses its gateways, the elements of its placements, and the sites of its claims.
-    """
-    return read_clusters_by_id(unit, sorted(find_cluster_ids(unit, elements, sites)))
+def find_unsettled_clusters(unit: Unit, elements: Iterable[str]) -> list[ClusterRow]:
+    """Return the unsettled clusters that use any of these elements, oldest first."""
+    return read_clusters_by_id(unit, sorted(find_cluster_ids(unit, elements)))
 
 
 def find_cluster_ids(unit: Unit, elements: Iterable[str], sites: Iterable[str] = ()) -> frozenset[str]:
-    """Return the IDs of the clusters that :func:`find_unsettled_clusters` returns."""
+    """Return the IDs of the unsettled clusters that use any of these elements or sites.
+
+    A cluster uses its gateways, the elements of its placements, and the sites of its claims.
+    """
     return frozenset(
         cluster_id
         for statement, names in ((_FIND_ON_ELEMENTS, elements), (_FIND_AT_SITES, sites))

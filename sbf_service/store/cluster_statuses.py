@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy import select
 
+from sbf_service.domain.cluster_status import ClusterStatus, PlacementStatus
 from sbf_service.domain.error_report import find_cluster_error
-from sbf_service.domain.lifecycle import ClusterStatus, PlacementStatus
 from sbf_service.store.cluster_queries import IDS, find_members_of
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.columns import split_ids

@@ -1,7 +1,7 @@
 """Reads the current topology. The store caches the two newest versions."""
 
 from sbf_service.store.topology_documents import read_documents, read_stored_version, read_version_of_topology
-from sbf_service.store.unit_of_work import TOPOLOGY, TOPOLOGY_TOPIC, Unit
+from sbf_service.store.unit_of_work import TOPOLOGY_TOPIC, Unit
 from virtcloud.model.topology import Topology
 
 
@@ -39,7 +39,6 @@ def read_cached_version(unit: Unit) -> int:
 
     Query the database only in the unit's first call, and in each call after the unit has stored a topology.
     """
-    if TOPOLOGY_TOPIC in unit.changed or TOPOLOGY not in unit.session.info:
-        unit.session.info[TOPOLOGY] = read_stored_version(unit.connection)
-    version: int = unit.session.info[TOPOLOGY]
-    return version
+    if TOPOLOGY_TOPIC in unit.changed or unit.values.topology_version is None:
+        unit.values.topology_version = read_stored_version(unit.connection)
+    return unit.values.topology_version

@@ -10,7 +10,7 @@ from sbf_service.database_address import parse_address
 from sbf_service.store.postgresql_connections import make_postgresql_engine
 from sbf_service.store.service_tables import ReplicaRow
 from sbf_service.store.sqlite_file import make_sqlite_engine
-from sbf_service.store.unit_of_work import Store
+from sbf_service.store.store import Store
 from virtcloud.model.errors import BadInput
 
 

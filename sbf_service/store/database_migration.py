@@ -10,8 +10,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from sbf_service.log import get_log
 from sbf_service.store.database import explain_error, show_address
+from sbf_service.store.store import Store
 from sbf_service.store.transport_vlans import repair_claims
-from sbf_service.store.unit_of_work import Store, Unit
+from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.errors import BadInput
 
 MIGRATION_LOCK = 0x76697274

@@ -9,10 +9,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import ColumnElement, and_, bindparam, exists, or_, select, true, union
 from sqlalchemy.orm import aliased
 
-from sbf_service.domain.lifecycle import (
-    Condition,
-    list_states,
-)
+from sbf_service.domain.lifecycle import Condition, list_states
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.columns import equals_any
 from sbf_service.store.tables import ElementRow

@@ -13,11 +13,12 @@ from sbf_service.domain.image_rules import (
     check_unused,
     check_usable,
     list_topology_names,
+    make_unknown,
     may_use,
 )
 from sbf_service.domain.page_cursors import KEY_OF_NAME, CursorFormat
 from sbf_service.store.allocation import CanSeeOwner
-from sbf_service.store.certified_networks import suspend_uncertified
+from sbf_service.store.certified_networks import make_image_source, suspend_uncertified
 from sbf_service.store.columns import NAME_TYPE, split_ids
 from sbf_service.store.current_topology import read_topology, read_topology_version
 from sbf_service.store.image_uses import find_hosts_with_image, find_local_users, find_needed_images, find_uses
@@ -27,17 +28,12 @@ from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.user_tables import CertificationRow, ImageRow, ImageShareRow
 from virtcloud.model.access import QuotaLimits, Role
 from virtcloud.model.cluster import ClusterSpec
-from virtcloud.model.errors import NameTaken, NotFound
+from virtcloud.model.errors import NameTaken
 from virtcloud.model.image import (
-    Architecture,
     CatalogueImage,
     Certification,
-    HostFile,
-    ImageFormat,
     ImageShares,
     ImageSource,
-    ImageUrl,
-    Sha256,
 )
 from virtcloud.model.values import Name, UserName
 
@@ -98,7 +94,7 @@ def _check_allowed(unit: Unit, new: NewImage, uploading: int = 0) -> None:
         find_local_users(unit, new.name, new.owner),
         find_hosts_with_image(unit, new.name),
     )
-    if _is_stored(new.source):
+    if new.source.is_stored:
         limit_mb = find_limits(unit, new.owner, new.quota).images_mb
         check_image_quota(new.owner, read_stored_bytes(unit, new.owner), new.source.size, limit_mb, uploading)
 
@@ -236,14 +232,10 @@ def list_stored_checksums(unit: Unit) -> frozenset[str]:
     return frozenset(unit.session.scalars(select(ImageRow.sha256).where(*IS_STORED)))
 
 
-def _is_stored(source: ImageSource) -> bool:
-    return source.url is None and source.file is None
-
-
 def _require_row(unit: Unit, name: Name) -> ImageRow:
     row = unit.session.get(ImageRow, name)
     if row is None:
-        raise NotFound(f"image {name} is not known; list the images: virtcloud image list")
+        raise make_unknown(name)
     return row
 
 
@@ -264,14 +256,7 @@ def _group_by_image(unit: Unit, table: type[R], rows: Sequence[ImageRow]) -> dic
 def _make_image(
     row: ImageRow, shares: Sequence[ImageShareRow], certifications: Sequence[CertificationRow]
 ) -> CatalogueImage:
-    source = ImageSource(
-        sha256=Sha256(row.sha256),
-        size=row.size,
-        format=ImageFormat(row.format),
-        architecture=Architecture(row.architecture),
-        url=None if row.url is None else ImageUrl(row.url),
-        file=None if row.file is None else HostFile(row.file),
-    )
+    source = make_image_source(row)
     return CatalogueImage(
         name=Name(row.name),
         owner=UserName(row.owner),

@@ -10,8 +10,9 @@ from sqlalchemy import bindparam, or_, select, union_all, update
 
 from sbf_service.store.columns import equals_any
 from sbf_service.store.revisions import require_element
+from sbf_service.store.store import Store
 from sbf_service.store.tables import IS_RECONCILED, ElementRow
-from sbf_service.store.unit_of_work import Store, Unit
+from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.edge import DEVICE_KINDS
 from virtcloud.model.element import ElementKind
 from virtcloud.model.errors import Conflict

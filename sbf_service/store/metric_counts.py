@@ -7,7 +7,7 @@ from datetime import datetime
 
 from sqlalchemy import case, func, select
 
-from sbf_service.domain.lifecycle import PlacementStatus
+from sbf_service.domain.cluster_status import PlacementStatus
 from sbf_service.store.allocation import ReservedVlans, find_excluded_vlans
 from sbf_service.store.claims import read_foreign_vlans
 from sbf_service.store.cluster_queries import NOT_ENDED, find_clusters

@@ -19,7 +19,8 @@ from sbf_service.store.columns import equals_any
 from sbf_service.store.metric_counts import read_service_time
 from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.service_tables import ServiceTimeRow
-from sbf_service.store.unit_of_work import Store, Unit, record_audit
+from sbf_service.store.store import Store
+from sbf_service.store.unit_of_work import Unit, record_audit
 from virtcloud.model.cluster import WANTED_STATES, ClusterState
 from virtcloud.model.values import format_utc
 

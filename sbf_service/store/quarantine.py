@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from sqlalchemy import delete, select
 
-from sbf_service.domain.lifecycle import PlacementStatus
+from sbf_service.domain.cluster_status import PlacementStatus
 from sbf_service.store.cluster_queries import find_clusters, find_members
 from sbf_service.store.cluster_statuses import read_placements
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow

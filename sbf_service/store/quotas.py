@@ -22,7 +22,7 @@ from sbf_service.store.cluster_queries import NOT_ENDED
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.current_topology import read_topology
 from sbf_service.store.pages import Page, PageOrder, PagePart, read_page
-from sbf_service.store.unit_of_work import LIMITS, Unit, record_audit
+from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.user_tables import ImageRow, QuotaRow
 from virtcloud.model.access import QuotaLimits, QuotaView
 from virtcloud.model.cluster import ClusterSpec
@@ -108,7 +108,7 @@ def put_quota(unit: Unit, user: UserName, limits: QuotaLimits) -> None:
         unit.session.merge(QuotaRow(owner=user, **limits.model_dump()))
     record_audit(unit, "quota_put", why=f"{user}: {_describe_limits(before)} became {_describe_limits(limits)}")
     unit.session.flush()
-    del unit.session.info[LIMITS][user]
+    del unit.values.limits[user]
 
 
 def _read_limits(unit: Unit, owner: str) -> QuotaLimits | None:
@@ -117,7 +117,7 @@ def _read_limits(unit: Unit, owner: str) -> QuotaLimits | None:
     Query a user's limits only once in each unit of work. One query suffices, because a unit of work that changes quotas
     locks everything.
     """
-    known: dict[str, QuotaLimits | None] = unit.session.info.setdefault(LIMITS, {})
+    known = unit.values.limits
     if owner not in known:
         row = unit.connection.execute(_READ_LIMITS, {"owner": owner}).one_or_none()
         known[owner] = None if row is None else QuotaLimits(**dict(zip(_LIMIT_NAMES, row, strict=True)))

@@ -22,8 +22,9 @@ from sbf_service.store.archive_files import write_archive
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.replica_lock import hold_task
 from sbf_service.store.service_tables import AuditRow
+from sbf_service.store.store import Store
 from sbf_service.store.tables import Base
-from sbf_service.store.unit_of_work import Store, Unit, record_audit
+from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.vlan_tables import ClaimRow, ServiceClaimRow
 from virtcloud.model.cluster import ENDED_STATES
 

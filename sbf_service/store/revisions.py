@@ -8,11 +8,11 @@ from typing import Any
 from sqlalchemy import bindparam, inspect, select, update
 from sqlalchemy.orm.util import identity_key
 
+from sbf_service.domain.cluster_status import PlacementStatus
 from sbf_service.domain.error_report import find_cluster_error
-from sbf_service.domain.lifecycle import PlacementStatus
 from sbf_service.store.columns import split_ids
 from sbf_service.store.tables import ElementRow
-from sbf_service.store.unit_of_work import ELEMENTS, Unit
+from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.element import ElementKind
 from virtcloud.model.errors import NotFound
 from virtcloud.model.message_text import list_known
@@ -79,7 +79,7 @@ def require_element(unit: Unit, name: str) -> ElementRow:
         row = unit.session.scalars(_READ_ELEMENT, {"element": name}).one_or_none()
     if row is None or not (row.present or row.leaving):
         raise NotFound(f"element {name} is not known; known elements: {list_known(name, _list_names(unit))}")
-    unit.session.info.setdefault(ELEMENTS, {})[name] = row  # the session itself has only a weak reference to the row
+    unit.values.elements[name] = row
     return row
 
 

@@ -15,8 +15,9 @@ from threading import Lock
 from sqlalchemy import select
 
 from sbf_service.store.columns import equals_any
+from sbf_service.store.store import Store
 from sbf_service.store.tables import ElementRow
-from sbf_service.store.unit_of_work import TOPOLOGY_TOPIC, Store
+from sbf_service.store.unit_of_work import TOPOLOGY_TOPIC
 from virtcloud.model.edge import DEVICE_KINDS
 
 ELEMENT_TOPIC = "element:"

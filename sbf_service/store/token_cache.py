@@ -10,8 +10,9 @@ from sqlalchemy import bindparam, select, update
 
 from sbf_service.domain.authentication import Principal, Token
 from sbf_service.store.columns import split_ids
+from sbf_service.store.store import Store
 from sbf_service.store.tokens import TOKENS_TOPIC, check_token, make_principal
-from sbf_service.store.unit_of_work import Store, Unit
+from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.user_tables import TokenRow
 from virtcloud.model.access import Role
 from virtcloud.model.errors import Unauthenticated, VirtcloudError

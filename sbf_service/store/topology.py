@@ -19,6 +19,7 @@ from sbf_service.store.cluster_records import ClusterReading, read_cluster_recor
 from sbf_service.store.current_topology import read_topology, read_topology_version
 from sbf_service.store.network_routers import announce_link, replace_routers, take_over_routers
 from sbf_service.store.networks import check_access_ports_kept
+from sbf_service.store.store import Store
 from sbf_service.store.topology_documents import (
     DocumentChanges,
     make_no_topology_error,
@@ -31,7 +32,7 @@ from sbf_service.store.topology_losses import check_nothing_lost, loses_nothing
 from sbf_service.store.topology_placements import update_placements
 from sbf_service.store.topology_ports import check_access_links_kept
 from sbf_service.store.unchecked_elements import releasing_networks
-from sbf_service.store.unit_of_work import TOPOLOGY_TOPIC, Store, Unit, record_audit
+from sbf_service.store.unit_of_work import TOPOLOGY_TOPIC, Unit, record_audit
 from virtcloud.model.changes import PathChange
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_parts import arrange_links, share_parts

@@ -9,14 +9,8 @@ from datetime import timedelta
 
 from sqlalchemy import ColumnElement, bindparam, delete, or_, select, true, update
 
-from sbf_service.domain.lifecycle import (
-    ClusterTransition,
-    compute_effects,
-    find_transition,
-    make_drain,
-)
+from sbf_service.domain.lifecycle import ClusterTransition, compute_effects, find_transition, make_drain
 from sbf_service.log import get_log
-from sbf_service.request_context import current_call
 from sbf_service.store.claims import release_vlans
 from sbf_service.store.cluster_documents import parse_current_spec
 from sbf_service.store.cluster_gateways import (
@@ -44,6 +38,7 @@ from sbf_service.store.service_ids import release_service_id
 from sbf_service.store.tables import Base
 from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.vlan_tables import ClaimRow
+from virtcloud.current_call import current_call
 from virtcloud.model.cluster import WANTED_STATES, ClusterState
 
 log = get_log(__name__)

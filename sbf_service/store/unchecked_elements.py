@@ -27,7 +27,7 @@ from sbf_service.store.columns import equals_any, split_ids
 from sbf_service.store.current_topology import read_cached_version, read_topology
 from sbf_service.store.revisions import increment_revisions, require_element
 from sbf_service.store.tables import IS_RECONCILED, ElementRow
-from sbf_service.store.unit_of_work import CHECKED, TOPOLOGY_TOPIC, Unit, record_audit
+from sbf_service.store.unit_of_work import TOPOLOGY_TOPIC, Unit, record_audit
 from sbf_service.store.vlan_tables import ClaimRow
 from virtcloud.model.edge import DEVICE_KINDS
 from virtcloud.model.errors import Conflict, NoVlanFree
@@ -86,7 +86,7 @@ def _read_unchecked(unit: Unit) -> Sequence[Row[str, str, str]]:
         return ()
     rows = unit.connection.execute(_READ_UNCHECKED).all()
     if not rows and TOPOLOGY_TOPIC not in unit.changed:
-        unit.session.info[CHECKED] = version
+        unit.values.checked_version = version
     return rows
 
 

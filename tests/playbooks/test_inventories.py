@@ -14,8 +14,8 @@ import pytest
 import yaml
 from ansible_machines import PLAYBOOK, ROOT, ansible_environment
 
-from virtcloud.model.document import parse_yaml
 from virtcloud.model.topology import Topology
+from virtcloud.model.yaml_document import parse_yaml
 
 LOCAL = {"ansible_connection": "local", "ansible_python_interpreter": "/usr/bin/python3"}
 EXAMPLES = sorted((ROOT / "ansible/inventories").glob("*.yml"))

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, fields
 
 from sbf_fakes.world import World
 from sbf_service.store.elements import read_wanted_revision
-from sbf_service.store.unit_of_work import Store, Unit
+from sbf_service.store.store import Store
+from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.wanted import HostWanted, Segment
 
 

@@ -31,9 +31,9 @@ from sbf_service.store.current_topology import read_topology
 from sbf_service.store.network_scopes import find_cluster_scope, find_confirmation_scope
 from sbf_service.store.pools import make_site_view, put_pool
 from sbf_service.store.service_tables import AuditRow
+from sbf_service.store.store import Store
 from sbf_service.store.tokens import create_token
 from sbf_service.store.topology import put_topology
-from sbf_service.store.unit_of_work import Store
 from virtcloud.model.access import Role, TokenRequest
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec
 from virtcloud.model.edge import DEVICE_KINDS

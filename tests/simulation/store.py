@@ -12,6 +12,7 @@ from sbf_service.domain.allocation import (
     allocate_service_id,
     allocate_vlan_ids,
 )
+from sbf_service.domain.cluster_status import ClusterStatus, PlacementStatus
 from sbf_service.domain.due_elements import DeviceStatus
 from sbf_service.domain.idempotency import (
     CreateAttempt,
@@ -21,14 +22,7 @@ from sbf_service.domain.idempotency import (
     check_owner,
     resolve_request,
 )
-from sbf_service.domain.lifecycle import (
-    ClusterStatus,
-    ClusterTransition,
-    PlacementStatus,
-    compute_effects,
-    find_transition,
-    make_drain,
-)
+from sbf_service.domain.lifecycle import ClusterTransition, compute_effects, find_transition, make_drain
 from sbf_service.domain.paths import (
     ClusterNetwork,
     LiveCluster,

@@ -14,7 +14,7 @@ from simulation.planting import plant
 from simulation.schedule import Schedule
 from simulation.store import Element
 
-from sbf_service.domain import due_elements, lifecycle, ownership
+from sbf_service.domain import cluster_status, due_elements, ownership
 from sbf_service.reconcile import deadlines, device_task, scheduler, worker
 
 SCHEDULES = 10_000
@@ -50,12 +50,12 @@ BUGS: dict[str, tuple[Any, ...]] = {
     "frees VLAN IDs before all elements confirmed": (
         "invariant 2",
         (
-            lifecycle,
+            cluster_status,
             "all(removed)",
             "any(removed)",
         ),
     ),
-    "frees VLAN IDs before the members are removed": ("invariant 2", (lifecycle, "not self.members and ", "")),
+    "frees VLAN IDs before the members are removed": ("invariant 2", (cluster_status, "not self.members and ", "")),
     "confirms without a read-back check": (
         "invariant ",
         (worker, f"try:\n        {CHECKED}", "try:\n        pass"),

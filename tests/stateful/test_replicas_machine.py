@@ -21,7 +21,7 @@ from sbf_service.store.cluster_creation import put_cluster
 from sbf_service.store.confirmations import confirm_revision
 from sbf_service.store.elements import read_wanted_revision
 from sbf_service.store.network_scopes import find_cluster_scope, find_confirmation_scope
-from sbf_service.store.unit_of_work import Store
+from sbf_service.store.store import Store
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec
 from virtcloud.model.errors import Conflict, Gone, NotFound, NoVlanFree
 

@@ -24,8 +24,8 @@ from sbf_service.store import clusters
 from sbf_service.store.cluster_creation import put_cluster
 from sbf_service.store.network_scopes import find_cluster_scope
 from sbf_service.store.pools import put_pool
+from sbf_service.store.store import Store
 from sbf_service.store.topology import FormerTopology, change_topology
-from sbf_service.store.unit_of_work import Store
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec
 from virtcloud.model.element_views import Pool
 from virtcloud.model.errors import IllegalTransition, VirtcloudError

@@ -3,7 +3,7 @@
 import logging
 import sys
 
-from virtcloud.client.call_headers import current_request_id
+from virtcloud.current_call import current_request_id
 from virtcloud.model.errors import VirtcloudError
 from virtcloud.model.message_text import OneLineFormatter, format_event
 

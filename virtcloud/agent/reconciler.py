@@ -66,8 +66,8 @@ from virtcloud.agent.observed_host import ObservedHost
 from virtcloud.agent.step_application import ClusterErrors, ManagedHost, StepApplication, unsupported_segments
 from virtcloud.agent.steps import FilterGuests, StartGuest, Step, is_leave
 from virtcloud.agent.supervision import StopRequested, StopSignal
-from virtcloud.client.call_headers import calling_for
 from virtcloud.client.http_errors import compute_retry_pause
+from virtcloud.current_call import work_for
 from virtcloud.model.call_context import join_calls
 from virtcloud.model.errors import AnswerUnreadable, ServiceUnreachable, VirtcloudError
 from virtcloud.model.wanted import HostWanted, WantedDocument
@@ -162,7 +162,7 @@ class HostReconciler:
             self._progress()
             traces = [call.traceparent for call in document.calls if call.traceparent is not None]
             traced = span_of_calls("reconcile host", traces, element=self._element, revision=document.revision)
-            with traced, calling_for(join_calls(document.calls)):
+            with traced, work_for(join_calls(document.calls)):
                 self._receive(document.wanted)
                 self._report_capacity()
                 self._reconcile_and_report(document)

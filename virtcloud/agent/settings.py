@@ -9,9 +9,10 @@ from pydantic import Field, ValidationError, model_validator
 from virtcloud.agent.guests.id_ranges import END, FIRST_ID
 from virtcloud.model.access import ADMIT_EVERYBODY, AdmissionRule
 from virtcloud.model.call_context import TelemetryKeys
-from virtcloud.model.document import Document, format_validation_errors
+from virtcloud.model.document import Document
 from virtcloud.model.element import Hypervisor
 from virtcloud.model.errors import BadDocument, BadInput
+from virtcloud.model.validation_errors import format_validation_errors
 from virtcloud.model.values import Name
 from virtcloud.scheduler.scheduler_settings import SchedulerSettings
 

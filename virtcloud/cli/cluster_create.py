@@ -6,13 +6,9 @@ import click
 from click.core import ParameterSource
 
 from virtcloud.cli import differences, printing
-from virtcloud.cli.cluster_options import (
-    ClusterOptions,
-    build_spec,
-    describe_missing_addresses,
-    find_unreachable_sites,
-)
+from virtcloud.cli.cluster_options import ClusterOptions, build_spec
 from virtcloud.cli.cluster_view import format_lease_end
+from virtcloud.cli.cluster_warnings import describe_missing_addresses, find_unreachable_sites
 from virtcloud.cli.options import Amount, DurationType, open_client
 from virtcloud.cli.progress import wait_with_progress
 from virtcloud.client.api import Client

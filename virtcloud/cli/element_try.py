@@ -19,9 +19,11 @@ from pydantic_core import PydanticSerializationError
 from virtcloud.cli import printing
 from virtcloud.cli.groups import SummaryCommand
 from virtcloud.model.dialect_trial import ParsedPort, ParsedSwitch, TrialRecord, TrialRequest, compare_records
-from virtcloud.model.document import Document, format_validation_errors, read_document
+from virtcloud.model.document import Document
 from virtcloud.model.errors import BadInput, ElementError
 from virtcloud.model.message_text import count_of
+from virtcloud.model.validation_errors import format_validation_errors
+from virtcloud.model.yaml_document import read_document
 
 MODULE = "sbf_service.trial"
 DRIVER_LIBRARY = "netmiko"

@@ -13,13 +13,14 @@ from virtcloud.cli.differences import format_yaml, unified_yaml_diff
 from virtcloud.cli.groups import SummaryGroup
 from virtcloud.cli.options import name_of, open_client
 from virtcloud.client.sbf import SbfClient
-from virtcloud.model.document import Document, read_document
+from virtcloud.model.document import Document
 from virtcloud.model.element_views import Pool
 from virtcloud.model.errors import BadInput, Conflict, ElementError, NotFound, VirtcloudError
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_parts import share_parts
 from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet
+from virtcloud.model.yaml_document import read_document
 from virtcloud.netbox.merging import NetBoxMerge, merge
 from virtcloud.netbox.reading import read_netbox
 from virtcloud.netbox.settings import NetBoxFile

@@ -15,11 +15,11 @@ from virtcloud.cli.differences import format_yaml
 from virtcloud.cli.element_try import run_driver_program
 from virtcloud.cli.groups import SummaryCommand
 from virtcloud.cli.options import name_of
-from virtcloud.model.document import parse_yaml
 from virtcloud.model.errors import BadInput, ElementError
 from virtcloud.model.message_text import count_of
 from virtcloud.model.site_survey import SiteSurvey, SurveyedVlan, SurveyRequest
 from virtcloud.model.values import Name
+from virtcloud.model.yaml_document import parse_yaml
 
 MODULE = "sbf_service.survey"
 SHOWN_PORTS = 6

@@ -16,28 +16,23 @@ from pydantic import ValidationError
 from virtcloud.cli.differences import format_yaml
 from virtcloud.cli.options import name_of
 from virtcloud.client.sbf import SbfClient
-from virtcloud.model.document import (
-    Document,
-    YamlText,
-    fault_path,
-    format_validation_errors,
-    list_validation_errors,
-    parse_yaml,
-)
+from virtcloud.model.document import Document
 from virtcloud.model.errors import BadDocument, BadInput, NotFound
 from virtcloud.model.site import SitePart, site_part_of
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Link
 from virtcloud.model.transport import Transport
+from virtcloud.model.validation_errors import fault_path, format_validation_errors, list_validation_errors
 from virtcloud.model.values import Name
+from virtcloud.model.yaml_document import YamlText, parse_yaml
 
 COMMON_FILE = "topology.yaml"
 SUFFIXES = (".yaml", ".yml")
 D = TypeVar("D", Topology, SitePart)
 
 
-class CommonPart(Document):
-    """The part of a topology that belongs to no single site."""
+class CommonFile(Document):
+    """A file with the part of a topology that belongs to no single site."""
 
     name: Name
     transports: tuple[Transport, ...] = ()
@@ -110,7 +105,7 @@ def read_folder(folder: Path) -> tuple[Topology, str | int | None]:
     return topology, common[1].version
 
 
-def _read_common(folder: Path) -> tuple[YamlText, CommonPart]:
+def _read_common(folder: Path) -> tuple[YamlText, CommonFile]:
     file = folder / COMMON_FILE
     if not file.exists():
         raise BadInput(
@@ -118,7 +113,7 @@ def _read_common(folder: Path) -> tuple[YamlText, CommonPart]:
             f"'virtcloud topology show --per-site {folder}'"
         )
     text = _parse_file(file)
-    return text, text.read(CommonPart)
+    return text, text.read(CommonFile)
 
 
 def _read_sites(folder: Path) -> Iterator[_Part]:
@@ -186,7 +181,7 @@ def write_folder(folder: Path, topology: Topology, version: str | None) -> list[
     """
     parts = {site.name: site_part_of(topology, site.name) for site in topology.sites}
     within = {link for part in parts.values() for link in part.links}
-    common = CommonPart(
+    common = CommonFile(
         name=topology.name,
         transports=topology.transports,
         links=tuple(link for link in topology.links if link not in within),

@@ -15,16 +15,16 @@ the same name and signature, in a thread. A cancelled task does not wait for the
 ``wait_active``. This thread ends within two seconds.
 """
 
-import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from functools import partial, wraps
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Self
 
 from anyio import CancelScope
 
 from virtcloud.client.api import Client
-from virtcloud.client.call_threads import CallThreads, RepeatedCall, run_waiting
+from virtcloud.client.asynchronous_methods import asynchronous, asynchronous_wrapped, read_property, return_self
+from virtcloud.client.call_threads import CallThreads, RepeatedCall
 from virtcloud.client.calls import PAGE_SIZE
 from virtcloud.client.cluster import Cluster
 from virtcloud.client.events import ClusterEvent, find_events
@@ -32,52 +32,6 @@ from virtcloud.client.guests import ClusterGuest
 from virtcloud.client.session_stream import SessionStream
 from virtcloud.client.waiting import POLL_S
 from virtcloud.model.views import ClusterView
-
-P = ParamSpec("P")
-R = TypeVar("R")
-W = TypeVar("W")
-
-
-def _asynchronous(
-    method: Callable[Concatenate[Any, P], R], dispose: Callable[[R], object] | None = None
-) -> Callable[Concatenate[Any, P], Awaitable[R]]:
-    signature = inspect.signature(method)
-
-    @wraps(method)
-    async def call(wrapper: Any, /, *args: P.args, **keys: P.kwargs) -> R:  # noqa: ANN401 - one of the classes below
-        bound, threads = signature.bind(wrapper.sync, *args, **keys), _threads_of(wrapper)
-        if "progress" in signature.parameters:
-            return await run_waiting(threads, method, bound)
-        return await threads.run(partial(method, *bound.args, **bound.kwargs), dispose)
-
-    return call
-
-
-def _asynchronous_wrapped(
-    method: Callable[Concatenate[Any, P], R],
-    wrap: Callable[[Any, R], W],
-    dispose: Callable[[R], object] | None = None,
-) -> Callable[Concatenate[Any, P], Awaitable[W]]:
-    """Return a coroutine function that runs ``method`` in a thread, and returns ``wrap(wrapper, result)``.
-
-    ``wrapper`` is the asynchronous object. If the task is cancelled, ``dispose`` is called with the result.
-    """
-    called = _asynchronous(method, dispose)
-
-    @wraps(method)
-    async def call(wrapper: Any, /, *args: P.args, **keys: P.kwargs) -> W:  # noqa: ANN401 - one of the classes below
-        return wrap(wrapper, await called(wrapper, *args, **keys))
-
-    return call
-
-
-def _return_self(wrapper: W, _result: object) -> W:
-    return wrapper
-
-
-def _threads_of(wrapper: Any) -> CallThreads:  # noqa: ANN401 - one of the classes below
-    found: CallThreads = wrapper.threads
-    return found
 
 
 class AsyncStream:
@@ -103,9 +57,9 @@ class AsyncStream:
         """
         self.sync.close()
 
-    send = _asynchronous(SessionStream.send)
-    send_end = _asynchronous(SessionStream.send_end)
-    close = _asynchronous(SessionStream.close)
+    send = asynchronous(SessionStream.send)
+    send_end = asynchronous(SessionStream.send_end)
+    close = asynchronous(SessionStream.close)
 
     async def receive(self) -> bytes:
         """Return the next bytes; see :meth:`SessionStream.receive`.
@@ -129,20 +83,20 @@ class AsyncGuest:
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any property of the synchronous object
         """Return a property of the synchronous guest, such as ``view`` or ``name``."""
-        return _read_property(self.sync, name)
+        return read_property(self.sync, name)
 
-    stop = _asynchronous_wrapped(ClusterGuest.stop, _return_self)
-    start = _asynchronous_wrapped(ClusterGuest.start, _return_self)
-    reset = _asynchronous_wrapped(ClusterGuest.reset, _return_self)
-    run = _asynchronous(ClusterGuest.run)
-    put = _asynchronous(ClusterGuest.put)
-    get = _asynchronous(ClusterGuest.get)
-    ssh = _asynchronous(ClusterGuest.ssh)
-    clone = _asynchronous(ClusterGuest.clone)
-    wait_confirmed = _asynchronous_wrapped(ClusterGuest.wait_confirmed, _return_self)
-    connect = _asynchronous_wrapped(ClusterGuest.connect, _wrap_stream, SessionStream.close)
-    console = _asynchronous_wrapped(ClusterGuest.console, _wrap_stream, SessionStream.close)
-    open_log = _asynchronous_wrapped(ClusterGuest.open_log, _wrap_stream, SessionStream.close)
+    stop = asynchronous_wrapped(ClusterGuest.stop, return_self)
+    start = asynchronous_wrapped(ClusterGuest.start, return_self)
+    reset = asynchronous_wrapped(ClusterGuest.reset, return_self)
+    run = asynchronous(ClusterGuest.run)
+    put = asynchronous(ClusterGuest.put)
+    get = asynchronous(ClusterGuest.get)
+    ssh = asynchronous(ClusterGuest.ssh)
+    clone = asynchronous(ClusterGuest.clone)
+    wait_confirmed = asynchronous_wrapped(ClusterGuest.wait_confirmed, return_self)
+    connect = asynchronous_wrapped(ClusterGuest.connect, _wrap_stream, SessionStream.close)
+    console = asynchronous_wrapped(ClusterGuest.console, _wrap_stream, SessionStream.close)
+    open_log = asynchronous_wrapped(ClusterGuest.open_log, _wrap_stream, SessionStream.close)
 
     async def log(self, *, follow: bool = False) -> AsyncIterator[bytes]:
         """Yield the log of the guest's console; see :meth:`ClusterGuest.log`."""
@@ -150,7 +104,7 @@ class AsyncGuest:
             while data := await stream.receive():
                 yield data
 
-    refresh = _asynchronous(ClusterGuest.refresh)
+    refresh = asynchronous(ClusterGuest.refresh)
 
 
 class AsyncCluster:
@@ -167,7 +121,7 @@ class AsyncCluster:
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any property of the synchronous object
         """Return a property of the synchronous cluster, such as ``view``, ``key``, ``state`` or ``vlans``."""
-        return _read_property(self.sync, name)
+        return read_property(self.sync, name)
 
     async def __aenter__(self) -> Self:
         """Return this cluster."""
@@ -185,19 +139,19 @@ class AsyncCluster:
             await self.delete(wait=False)
         await self.wait_ended()
 
-    refresh = _asynchronous(Cluster.refresh)
-    wait_active = _asynchronous_wrapped(Cluster.wait_active, _return_self)
-    wait_ended = _asynchronous_wrapped(Cluster.wait_ended, _return_self)
-    extend = _asynchronous_wrapped(Cluster.extend, _return_self)
-    share = _asynchronous_wrapped(Cluster.share, _return_self)
-    unshare = _asynchronous_wrapped(Cluster.unshare, _return_self)
-    delete = _asynchronous_wrapped(Cluster.delete, _return_self)
-    known_hosts = _asynchronous(Cluster.known_hosts)
-    verify = _asynchronous(Cluster.verify)
-    traffic = _asynchronous(Cluster.traffic)
-    run = _asynchronous(Cluster.run)
-    put = _asynchronous(Cluster.put)
-    get = _asynchronous(Cluster.get)
+    refresh = asynchronous(Cluster.refresh)
+    wait_active = asynchronous_wrapped(Cluster.wait_active, return_self)
+    wait_ended = asynchronous_wrapped(Cluster.wait_ended, return_self)
+    extend = asynchronous_wrapped(Cluster.extend, return_self)
+    share = asynchronous_wrapped(Cluster.share, return_self)
+    unshare = asynchronous_wrapped(Cluster.unshare, return_self)
+    delete = asynchronous_wrapped(Cluster.delete, return_self)
+    known_hosts = asynchronous(Cluster.known_hosts)
+    verify = asynchronous(Cluster.verify)
+    traffic = asynchronous(Cluster.traffic)
+    run = asynchronous(Cluster.run)
+    put = asynchronous(Cluster.put)
+    get = asynchronous(Cluster.get)
 
     async def guest(self, name: str) -> AsyncGuest:
         """Return a guest. Raise NotFound for an unknown name."""
@@ -260,11 +214,11 @@ class AsyncClient:
         finally:
             self.sync.close()
 
-    create = _asynchronous_wrapped(Client.create, _wrap_cluster)
-    preview = _asynchronous(Client.preview)
-    get = _asynchronous_wrapped(Client.get, _wrap_cluster)
-    list = _asynchronous_wrapped(Client.list, _wrap_clusters)
-    delete = _asynchronous(Client.delete)
+    create = asynchronous_wrapped(Client.create, _wrap_cluster)
+    preview = asynchronous(Client.preview)
+    get = asynchronous_wrapped(Client.get, _wrap_cluster)
+    list = asynchronous_wrapped(Client.list, _wrap_clusters)
+    delete = asynchronous(Client.delete)
 
     async def iterate(  # noqa: PLR0913 - callers pass each filter by its name
         self,
@@ -291,13 +245,3 @@ class AsyncClient:
         )
         while (cluster := await self.threads.run(partial(next, clusters, None))) is not None:
             yield AsyncCluster(cluster, self.threads)
-
-
-def _read_property(sync: object, name: str) -> object:
-    """Return a public property of a synchronous object. Raise AttributeError for private names and for methods.
-
-    A call of a synchronous method would block the event loop.
-    """
-    if name.startswith("_") or callable(getattr(type(sync), name, None)):
-        raise AttributeError(name)
-    return getattr(sync, name)

@@ -8,9 +8,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from virtcloud import __version__
 from virtcloud.client.connection import Connection, SbfResponse
-from virtcloud.model.document import Document, find_unknown_keys, format_validation_errors
+from virtcloud.model.document import Document, find_unknown_keys
 from virtcloud.model.errors import BadInput, Conflict, NoSuchCall
 from virtcloud.model.image import ImageContent
+from virtcloud.model.validation_errors import format_validation_errors
 
 DEVICE_S = 120.0
 """Additional timeout of a call that reads or changes a device, in seconds."""

@@ -11,13 +11,16 @@ import httpx
 from pydantic import ValidationError
 
 from virtcloud import __version__
-from virtcloud.client.call_headers import call_headers
 from virtcloud.client.credentials import TokenSource, no_token
 from virtcloud.client.http_clients import SYSTEM_TRUST, TlsTrust, build_http_client, build_tls_context
 from virtcloud.client.http_errors import error_of_answer, error_of_response, explain_request_error
 from virtcloud.client.session_stream import HandshakeRefusedError, SessionStream, open_stream
-from virtcloud.model.document import Document, locate_first_fault
+from virtcloud.current_call import current_call
+from virtcloud.model.call_context import REQUEST_ID_HEADER, TRACE_HEADER, RequestId
+from virtcloud.model.document import Document
 from virtcloud.model.errors import AnswerUnreadable, BadInput, ServiceUnreachable
+from virtcloud.model.validation_errors import locate_first_fault
+from virtcloud.tracing import current_traceparent
 
 LONGEST_WAIT_S = 60.0
 TRANSFER_S = 60.0
@@ -255,3 +258,12 @@ def _find_cursor(answer: httpx.Response) -> str | None:
     """Return the cursor of the next page from the header ``Link`` (RFC 8288)."""
     address = answer.links.get("next", {}).get("url")
     return None if address is None else httpx.URL(address).params.get("cursor")
+
+
+def call_headers() -> dict[str, str]:
+    """Return the headers with the request ID and the trace context, or {} without a current call with a valid ID."""
+    call = current_call()
+    if call is None or not RequestId.matches(call.request_id):
+        return {}
+    trace = current_traceparent() or call.traceparent
+    return {REQUEST_ID_HEADER: call.request_id, **({} if trace is None else {TRACE_HEADER: trace})}

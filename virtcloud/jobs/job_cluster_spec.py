@@ -55,7 +55,7 @@ def build_cluster_spec(
     request file does not fit the number of hosts.
     """
     check_host_count(request, len(job.hosts))
-    prefix = "" if request.net is None else "j%s-" % parse_job_number(job.key)
+    prefix = "" if request.net is None else "j%s-" % _parse_job_number(job.key)
     guests = [(host, guest) for index, host in enumerate(job.hosts) for guest in request.part(index)]
     named = [(host, guest, guest.name or "%sg%d" % (prefix, n)) for n, (host, guest) in enumerate(guests, 1)]
     network = joined or JobNetwork(request.net or "")
@@ -97,7 +97,7 @@ def find_network_cluster(clusters: Sequence[Mapping[str, Any]]) -> Mapping[str, 
     return next((cluster for cluster in clusters if cluster.get("network") is None), clusters[0])
 
 
-def parse_job_number(key: str) -> str:
+def _parse_job_number(key: str) -> str:
     """Return the part of a job's key before the first dot, for names of guests: ``12`` of ``12.pbssrv``.
 
     A dash replaces each character that is not a lower-case letter or a digit.

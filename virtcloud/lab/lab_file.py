@@ -13,13 +13,13 @@ from pydantic import Field, model_validator
 from virtcloud.lab import openvswitch
 from virtcloud.lab.addressing import RESERVED_NODES, RESERVED_PORTS
 from virtcloud.lab.network import CoreWire, core_wires, is_fabric
-from virtcloud.model.document import read_document
 from virtcloud.model.element import Edge, Element, Hypervisor, Switch
 from virtcloud.model.errors import BadInput
 from virtcloud.model.topology import Topology
 from virtcloud.model.transport import TransportKind
 from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet
+from virtcloud.model.yaml_document import read_document
 
 INTERFACE_LENGTH = 15
 IPV4 = 4

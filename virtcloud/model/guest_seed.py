@@ -91,9 +91,10 @@ def render_known_hosts(peers: Iterable[Peer]) -> str:
     With these lines, ssh asks no question about a guest's host key, and refuses any other key.
     """
     return "".join(
-        f"{','.join([peer.name, *_list_addresses(peer)])} {peer.host_key}\n" for peer in peers if peer.host_key
+        f"{','.join([peer.name, *list_peer_addresses(peer)])} {peer.host_key}\n" for peer in peers if peer.host_key
     )
 
 
-def _list_addresses(peer: Peer) -> list[str]:
+def list_peer_addresses(peer: Peer) -> list[str]:
+    """Return the IP addresses of a guest, without the lengths of the networks."""
     return [str(ip_interface(address).ip) for address in peer.addresses]

@@ -158,6 +158,11 @@ class ImageSource(ImageContent):
             raise BadInput("expected url or file, got both")
         return self
 
+    @property
+    def is_stored(self) -> bool:
+        """Whether SBF stores the file, because a user has uploaded the image."""
+        return self.url is None and self.file is None
+
 
 class ImageRequest(ImageSource):
     """A request to add an image whose file is not stored at SBF: exactly one of `url` and `file`."""

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from virtcloud.model.document import format_validation_errors
 from virtcloud.model.element import Element, Host, Switch
 from virtcloud.model.errors import BadInput
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Link, Site
+from virtcloud.model.validation_errors import format_validation_errors
 from virtcloud.model.values import Name, PortName, PortRef
 from virtcloud.model.vlans import VlanSet
-from virtcloud.netbox.translation import TranslatedDevice, Translation
+from virtcloud.netbox.translation import NetBoxTranslation, TranslatedDevice
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class NetBoxMerge:
 
 @dataclass(frozen=True, slots=True)
 class _Merger:
-    translation: Translation
+    translation: NetBoxTranslation
     former: Topology | None
     prune: bool
 
@@ -144,7 +144,7 @@ class _Merger:
                 yield link
 
 
-def merge(translation: Translation, former: Topology | None, *, prune: bool = False) -> NetBoxMerge:
+def merge(translation: NetBoxTranslation, former: Topology | None, *, prune: bool = False) -> NetBoxMerge:
     """Return SBF's topology and pools after an import from NetBox. ``former`` is None if SBF has no topology yet.
 
     If ``prune`` is true, remove from the imported sites each switch and host that NetBox lacks. Also remove each link

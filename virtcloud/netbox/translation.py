@@ -35,7 +35,7 @@ class TranslatedDevice:
 
 
 @dataclass(frozen=True, slots=True)
-class Translation:
+class NetBoxTranslation:
     """The devices, links and pools of NetBox. ``problems`` lists the objects that cannot be imported, with remedies."""
 
     devices: tuple[TranslatedDevice, ...]
@@ -51,7 +51,7 @@ class _Translator:
     data: NetBoxData
     problems: list[str] = field(default_factory=list)
 
-    def run(self) -> Translation:
+    def run(self) -> NetBoxTranslation:
         sites = {row["id"]: name for row in self.data.sites if (name := self._site_name(row))}
         masters = self._masters()
         names = self._device_names(sites, masters)
@@ -67,7 +67,7 @@ class _Translator:
             if row["id"] in names and row["id"] not in masters
         )
         pools = {name: self._pool(identifier) for identifier, name in sites.items()}
-        return Translation(devices, links, pools, tuple(sites.values()), tuple(self.problems))
+        return NetBoxTranslation(devices, links, pools, tuple(sites.values()), tuple(self.problems))
 
     def _site_name(self, row: Row) -> Name | None:
         text = str(row["slug"])
@@ -220,7 +220,7 @@ class _Translator:
         return (ranges - used) | tagged
 
 
-def translate(file: NetBoxFile, data: NetBoxData) -> Translation:
+def translate(file: NetBoxFile, data: NetBoxData) -> NetBoxTranslation:
     """Return the elements, links and pools of NetBox's data."""
     return _Translator(file, data).run()
 

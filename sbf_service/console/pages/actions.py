@@ -13,7 +13,7 @@ from fastapi.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response
 
 from sbf_service.bootstrap import SbfService
-from sbf_service.console.page import Page
+from sbf_service.console.page import ConsoleRoute
 from sbf_service.console.rendering import PREFIX, render
 from sbf_service.console.sessions import Browser, CheckedForm, CurrentBrowser
 from sbf_service.domain.rights import Action
@@ -27,7 +27,7 @@ from virtcloud.model.durations import MAX_LEASE_S, parse_duration
 from virtcloud.model.element_views import CleanDeclaration, QuarantinedVlan
 from virtcloud.model.values import Name, VlanId
 
-router = APIRouter(prefix=PREFIX, route_class=Page, include_in_schema=False)
+router = APIRouter(prefix=PREFIX, route_class=ConsoleRoute, include_in_schema=False)
 
 
 @router.get("/clusters/{key}/delete")

@@ -12,7 +12,7 @@ from sbf_service.bootstrap import SbfService
 from sbf_service.console.drawing.sparkline import draw_traffic
 from sbf_service.console.drawing.timeline import Timeline, draw_timeline
 from sbf_service.console.maps import draw_cluster, find_cluster_path
-from sbf_service.console.page import Page
+from sbf_service.console.page import ConsoleRoute
 from sbf_service.console.pages.live import read_cluster_version
 from sbf_service.console.reading import PositionQuery, find_topology, list_clusters, read_elements
 from sbf_service.console.rendering import PREFIX, render
@@ -27,7 +27,7 @@ from sbf_service.console.troubles import (
 from sbf_service.domain.rights import Action, is_allowed
 from sbf_service.http.auth.authorization import CurrentService, authorize_cluster, describe_cluster
 from sbf_service.http.long_polls import make_poll
-from sbf_service.http.routes import audit, clusters, outside, traffic, vpn
+from sbf_service.http.routes import audit, clusters, traffic, vpn
 from sbf_service.http.routes.clusters import EarlierIdQuery, KeyPath
 from sbf_service.store.audit_log import AuditFilter
 from sbf_service.store.cluster_lists import ClusterFilter
@@ -37,7 +37,7 @@ from virtcloud.model.values import Name, UserName
 from virtcloud.model.views import ClusterView, PlacementView
 from virtcloud.model.vpn import VpnConnectionView
 
-router = APIRouter(prefix=PREFIX, route_class=Page, include_in_schema=False)
+router = APIRouter(prefix=PREFIX, route_class=ConsoleRoute, include_in_schema=False)
 
 MAX_EVENTS: Final = 200
 """The maximum number of events on the page of a cluster. The page shows the newest events."""
@@ -92,7 +92,7 @@ def _describe(service: SbfService, browser: Browser, view: ClusterView) -> dict[
     others = read_elements(service, browser.caller, {part.site for part in view.placements}) if whole else []
     return {
         "cluster": view,
-        "uses": outside.list_destination_uses(view.key, browser.caller, service, view.id),
+        "uses": traffic.list_destination_uses(view.key, browser.caller, service, view.id),
         "traffic": draw_traffic(traffic.list_traffic(view.key, browser.caller, service, view.id), datetime.now(UTC)),
         "connections": _list_connections(service, browser, view),
         "level": find_state_level(view.state),

@@ -5,7 +5,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from sbf_service.console.page import Page
+from sbf_service.console.page import ConsoleRoute
 from sbf_service.console.reading import PositionQuery, own_sites
 from sbf_service.console.rendering import PREFIX, render
 from sbf_service.console.sessions import CurrentBrowser
@@ -21,7 +21,7 @@ from virtcloud.model.errors import BadInput
 from virtcloud.model.values import Name
 
 PAGE_SIZE: Final = 100
-router = APIRouter(prefix=PREFIX, route_class=Page, include_in_schema=False)
+router = APIRouter(prefix=PREFIX, route_class=ConsoleRoute, include_in_schema=False)
 
 SiteQuery = Annotated[str, Query(max_length=63)]
 KindQuery = Annotated[str, Query(max_length=20)]

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from sbf_service.bootstrap import SbfService
 from sbf_service.console.events import LivePage, StreamCounts, stream_events
-from sbf_service.console.page import Page
+from sbf_service.console.page import ConsoleRoute
 from sbf_service.console.rendering import PREFIX
 from sbf_service.console.sessions import CurrentBrowser
 from sbf_service.domain.rights import Action
@@ -28,7 +28,7 @@ from virtcloud.model.values import ClusterKey
 TRAFFIC_PERIOD_S: Final = 10
 """In seconds. Traffic reports update a cluster's page at most once in this period."""
 SeenQuery = Annotated[str | None, Query(max_length=64)]
-router = APIRouter(prefix=PREFIX, route_class=Page, include_in_schema=False)
+router = APIRouter(prefix=PREFIX, route_class=ConsoleRoute, include_in_schema=False)
 
 
 def read_overview_version(service: SbfService) -> str:

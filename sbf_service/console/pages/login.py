@@ -10,7 +10,7 @@ from fastapi.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response
 
 from sbf_service.bootstrap import SbfService
-from sbf_service.console.page import LOGIN, Page
+from sbf_service.console.page import LOGIN, ConsoleRoute
 from sbf_service.console.rendering import PREFIX, THEME_COOKIE, THEMES, render
 from sbf_service.console.sessions import (
     CheckedForm,
@@ -43,7 +43,7 @@ MALFORMED: Final = (
 YEAR_S: Final = 366 * 86400
 
 log = get_log(__name__)
-router = APIRouter(prefix=PREFIX, route_class=Page, include_in_schema=False)
+router = APIRouter(prefix=PREFIX, route_class=ConsoleRoute, include_in_schema=False)
 
 ReasonQuery = Annotated[str, Query()]
 NextQuery = Annotated[str, Query(max_length=2000)]

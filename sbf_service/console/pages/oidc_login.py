@@ -9,7 +9,7 @@ from starlette.responses import RedirectResponse, Response
 
 from sbf_service.bootstrap import SbfService
 from sbf_service.console.oidc import OidcClient, PendingLogin
-from sbf_service.console.page import Page
+from sbf_service.console.page import ConsoleRoute
 from sbf_service.console.pages.login import start_session
 from sbf_service.console.rendering import PREFIX, render
 from sbf_service.console.sessions import is_encrypted, safe_target
@@ -33,7 +33,7 @@ THREAD_WAIT_S: Final = 2.0
 NextQuery = Annotated[str, Query(max_length=2000)]
 
 log = get_log(__name__)
-router = APIRouter(prefix=PREFIX, route_class=Page, include_in_schema=False)
+router = APIRouter(prefix=PREFIX, route_class=ConsoleRoute, include_in_schema=False)
 
 
 @router.get("/login/oidc")

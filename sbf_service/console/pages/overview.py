@@ -12,7 +12,7 @@ from starlette.responses import Response
 from sbf_service.bootstrap import SbfService
 from sbf_service.console.drawing.tiles import Tile
 from sbf_service.console.maps import draw_overview, list_site_transports
-from sbf_service.console.page import Page
+from sbf_service.console.page import ConsoleRoute
 from sbf_service.console.pages.live import read_overview_version
 from sbf_service.console.reading import count_visible_clusters, find_topology, own_sites, read_elements, read_sites
 from sbf_service.console.rendering import PREFIX, render
@@ -35,11 +35,11 @@ from virtcloud.model.values import Name
 MAX_TROUBLES: Final = 10
 PAGE_SIZE: Final = 25
 PageQuery = Annotated[int, Query(ge=1, le=100_000)]
-router = APIRouter(prefix=PREFIX, route_class=Page, include_in_schema=False)
+router = APIRouter(prefix=PREFIX, route_class=ConsoleRoute, include_in_schema=False)
 
 
 @dataclass(frozen=True, slots=True)
-class SiteRow:
+class SiteSummary:
     """A site in the list of sites."""
 
     view: SiteView
@@ -64,7 +64,7 @@ def show_overview(request: Request, service: CurrentService, browser: CurrentBro
     reads_elements = is_allowed(browser.principal, Action.READ_ELEMENT)
     per_site = Counter(view.site for view in elements)
     rows = [
-        SiteRow(
+        SiteSummary(
             view,
             counts.sites.get(view.name, 0),
             per_site[view.name],
@@ -92,7 +92,7 @@ def show_overview(request: Request, service: CurrentService, browser: CurrentBro
     return render(request, "overview.html", values)
 
 
-def _make_tiles(rows: list[SiteRow], transports: Mapping[Name, tuple[str, ...]]) -> list[Tile]:
+def _make_tiles(rows: list[SiteSummary], transports: Mapping[Name, tuple[str, ...]]) -> list[Tile]:
     return [
         Tile(
             row.view.name,

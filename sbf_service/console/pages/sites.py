@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from sbf_service.console.drawing.pool_strip import draw_pool
 from sbf_service.console.maps import draw_whole_sites
-from sbf_service.console.page import Page
+from sbf_service.console.page import ConsoleRoute
 from sbf_service.console.reading import find_topology, list_clusters, own_sites, read_elements, read_sites
 from sbf_service.console.rendering import PREFIX, render
 from sbf_service.console.sessions import CurrentBrowser
@@ -28,7 +28,7 @@ from sbf_service.store.cluster_lists import ClusterFilter
 from virtcloud.model.values import Name
 
 PAGE_SIZE: Final = 20
-router = APIRouter(prefix=PREFIX, route_class=Page, include_in_schema=False)
+router = APIRouter(prefix=PREFIX, route_class=ConsoleRoute, include_in_schema=False)
 
 PageQuery = Annotated[int, Query(ge=1, le=100_000)]
 

@@ -84,8 +84,8 @@ class SimulatedConventions:
 
 
 @dataclass(frozen=True)
-class SimulationFolder:
-    """The folder of a simulation, and the seconds that a switch takes for a change."""
+class SwitchFolder:
+    """The folder of the simulated switches, and the seconds that a switch takes for a change."""
 
     path: Path
     change_s: float
@@ -126,7 +126,7 @@ class SimulationFolder:
 class SimulatedSwitch:
     """The driver of one simulated switch."""
 
-    def __init__(self, folder: SimulationFolder, name: Name, ports: tuple[PortName, ...]) -> None:
+    def __init__(self, folder: SwitchFolder, name: Name, ports: tuple[PortName, ...]) -> None:
         """Create a driver of the switch ``name``.
 
         A switch that has no file yet gets ``ports`` without configuration.

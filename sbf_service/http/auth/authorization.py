@@ -26,7 +26,8 @@ from sbf_service.store.clusters import get_cluster, make_unknown_error
 from sbf_service.store.network_scopes import find_cluster_scope
 from sbf_service.store.pages import require_filter_names
 from sbf_service.store.revisions import require_element
-from sbf_service.store.unit_of_work import Store, Unit
+from sbf_service.store.store import Store
+from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterRequest
 from virtcloud.model.element import ElementKind

@@ -31,7 +31,8 @@ from sbf_service.store.audit_log import (
 )
 from sbf_service.store.cluster_keys import has_owned_key
 from sbf_service.store.pages import Page, PagePart
-from sbf_service.store.unit_of_work import AUDIT_TOPIC, Store
+from sbf_service.store.store import Store
+from sbf_service.store.unit_of_work import AUDIT_TOPIC
 from virtcloud.model.changes import AuditEntry
 from virtcloud.model.errors import BadInput
 from virtcloud.model.values import ClusterKey, Name

@@ -10,9 +10,7 @@ from sbf_service.domain.image_rules import check_architecture, check_size
 from sbf_service.domain.rights import Action
 from sbf_service.http.auth.authorization import CurrentCaller, CurrentService, authorize_element
 from sbf_service.http.auth.caller import Caller
-from sbf_service.http.operations import Operation
-from sbf_service.http.problems import problem_responses
-from sbf_service.http.routes.images import (
+from sbf_service.http.image_uploads import (
     OCTET_STREAM,
     ArchitectureQuery,
     ChecksumQuery,
@@ -23,6 +21,8 @@ from sbf_service.http.routes.images import (
     receive_image,
     require_addition,
 )
+from sbf_service.http.operations import Operation
+from sbf_service.http.problems import problem_responses
 from sbf_service.http.session_relay import SessionRelay
 from sbf_service.store import images
 from sbf_service.store.unit_of_work import Unit

@@ -1,6 +1,5 @@
 """Images: add, upload, read, share, certify and remove them."""
 
-from collections.abc import Callable
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -8,53 +7,48 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse
 
-from sbf_service.bootstrap import SbfService
-from sbf_service.domain.image_rules import check_architecture, check_size, may_use
+from sbf_service.domain.image_rules import check_architecture, check_size, make_unknown, may_use
 from sbf_service.domain.rights import Action, ProtectedResource, RightScope, find_scope
 from sbf_service.http.auth.authorization import CurrentCaller, CurrentService, describe_site
 from sbf_service.http.auth.caller import Caller
+from sbf_service.http.image_uploads import (
+    OCTET_STREAM,
+    ArchitectureQuery,
+    ChecksumQuery,
+    DryRunQuery,
+    FormatQuery,
+    SizeQuery,
+    find_same,
+    new_image,
+    receive_image,
+    require_addition,
+)
 from sbf_service.http.operations import Operation
 from sbf_service.http.pages import PAGES, CurrentPage
 from sbf_service.http.problems import problem_responses
-from sbf_service.image_files import Upload
 from sbf_service.log import get_log
 from sbf_service.store import image_uses, images
-from sbf_service.store.images import NewImage
 from sbf_service.store.pages import Page, PagePart
 from sbf_service.store.unit_of_work import Unit
-from virtcloud.model.errors import BadInput, NotFound, StorageFull
+from virtcloud.model.errors import NotFound, StorageFull
 from virtcloud.model.image import (
-    Architecture,
     CatalogueImage,
     ImageCheck,
-    ImageFormat,
     ImageRequest,
     ImageShares,
     ImageSource,
-    Sha256,
 )
 from virtcloud.model.values import Name, UserName
-
-WRITE_BYTES = 1 << 20
-"""Number of bytes that an upload collects before a thread writes these bytes."""
 
 OwnerQuery = Annotated[
     UserName | None, Query(description="Only images of this owner; without effect for the agent of a host.")
 ]
 NamePath = Annotated[Name, Path(description="The image's name.")]
 SitePath = Annotated[Name, Path(description="The site for which the image is certified.")]
-ChecksumQuery = Annotated[Sha256, Query(description="The SHA-256 of the file, which SBF compares with the upload.")]
-SizeQuery = Annotated[int, Query(ge=1, lt=2**53, description="The size of the file in bytes.")]
-FormatQuery = Annotated[ImageFormat, Query(description="The format of the file.")]
-ArchitectureQuery = Annotated[Architecture, Query(description="The processor architecture of the image.")]
-DryRunQuery = Annotated[bool, Query(description="Only check whether the upload would be accepted; send no file.")]
 
 ADDED: dict[int | str, dict[str, Any]] = {200: {"model": CatalogueImage, "description": "The image existed already"}}
 UPLOADED: dict[int | str, dict[str, Any]] = {
     200: {"model": CatalogueImage | None, "description": "The image existed already; null: the dry run found no fault"}
-}
-OCTET_STREAM: dict[str, Any] = {
-    "requestBody": {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
 }
 
 log = get_log(__name__)
@@ -127,7 +121,7 @@ async def upload_image(  # noqa: PLR0913, PLR0917 - FastAPI passes each paramete
     check_architecture(architecture)
     source = ImageSource(sha256=sha256, size=size, format=format, architecture=architecture)
     new = new_image(service, caller, name, source)
-    same = await run_in_threadpool(_find_same, service, new)
+    same = await run_in_threadpool(find_same, service, new)
     if same is not None or dry_run:
         response.status_code = HTTPStatus.OK
         return same
@@ -135,67 +129,12 @@ async def upload_image(  # noqa: PLR0913, PLR0917 - FastAPI passes each paramete
     return _report_addition(response, caller, image, created=created)
 
 
-async def receive_image(
-    request: Request,
-    service: SbfService,
-    caller: Caller,
-    new: NewImage,
-    check: Callable[[], object] = lambda: None,
-) -> tuple[CatalogueImage, bool]:
-    """Store the body of a call as an image. Return the image, and whether the image is new.
-
-    ``check`` is called after the whole body was received and before the image is added; ``check`` may raise an error.
-    Raise BadInput if the body's size or checksum differs from ``new``. Also raise the errors of ``images.add_image``.
-    """
-    with service.image_folder.open_upload(new.source.size, new.owner) as upload:
-        await run_in_threadpool(_find_same, service, new, new.source.size)
-        await _receive(request, upload)
-        check()
-        return await run_in_threadpool(_store_upload, service, caller, new, upload)
-
-
-def _find_same(service: SbfService, new: NewImage, begun: int = 0) -> CatalogueImage | None:
-    """Return the image with the owner, name and content of ``new``, or None if SBF lacks the image or its file.
-
-    ``begun`` is the announced size in bytes of the upload of ``new``, or 0 if this upload has not begun. Raise the
-    errors of ``images.find_same_image``.
-    """
-    uploading = service.image_folder.count_uploading(new.owner) - begun
-    with service.store.read() as unit:
-        same = images.find_same_image(unit, new, uploading)
-    return same if service.image_folder.contains(new.source.sha256, new.source.size) else None
-
-
-async def _receive(request: Request, upload: Upload) -> None:
-    """Collect the request's body in blocks in the event loop. A thread adds each block to the checksum and the file."""
-    collected = bytearray()
-    async for chunk in request.stream():
-        collected += chunk
-        if len(collected) >= WRITE_BYTES:
-            await run_in_threadpool(upload.write, bytes(collected))
-            collected.clear()
-    await run_in_threadpool(upload.write, bytes(collected))
-
-
-def _store_upload(service: SbfService, caller: Caller, new: NewImage, upload: Upload) -> tuple[CatalogueImage, bool]:
-    """Compare the file with the announced content. Rename the file in the transaction that adds the image."""
-    sha256, _ = upload.finish(new.source.format)
-    if (sha256, upload.size) != (new.source.sha256, new.source.size):
-        raise BadInput(
-            f"image {new.name}: expected {new.source.size} bytes with sha256 {new.source.sha256}, got {upload.size} "
-            f"bytes with sha256 {sha256}; nothing was stored: send the file again"
-        )
-    with service.store.change(who=caller.who) as unit:
-        service.image_folder.remove_unknown(images.list_stored_checksums(unit))
-        return images.add_image(unit, new, lambda: upload.place(sha256))
-
-
 @router.get("/{name}/content", responses=problem_responses(404, 422, 507), response_class=FileResponse)
 def get_image_content(name: NamePath, caller: CurrentCaller, service: CurrentService) -> FileResponse:
     """Return the file of an uploaded image. The headers `Range` and `If-Range` resume an interrupted transfer."""
     with service.store.read() as unit:
         source = _authorize(unit, caller, Action.READ_IMAGE, name).source
-    if source.url is not None or source.file is not None:
+    if not source.is_stored:
         raise NotFound(f"image {name} is not stored at SBF: fetch it from {source.url or source.file}")
     path = service.image_folder.find(source.sha256)
     return FileResponse(path, headers={"etag": f'"{source.sha256}"'}, media_type="application/octet-stream")
@@ -210,7 +149,7 @@ async def verify_image(name: NamePath, caller: CurrentCaller, service: CurrentSe
             return _authorize(unit, caller, Action.READ_IMAGE, name).source
 
     source = await run_in_threadpool(authorize)
-    if source.url is not None or source.file is not None:
+    if not source.is_stored:
         return ImageCheck(name=name, sha256=source.sha256, found=None, intact=None)
     caller.count_device_read()
     found = await service.device_threads.run(lambda: service.image_folder.compute_checksum(source.sha256))
@@ -258,17 +197,6 @@ def remove_image(name: NamePath, caller: CurrentCaller, service: CurrentService)
     return image
 
 
-def require_addition(caller: Caller) -> None:
-    """Raise Forbidden if the caller may not add images."""
-    owner = caller.principal.name
-    caller.require(Action.ADD_IMAGE, ProtectedResource(f"an image of {owner}", owner=owner))
-
-
-def new_image(service: SbfService, caller: Caller, name: Name, source: ImageSource) -> NewImage:
-    """Return an image that belongs to the caller."""
-    return NewImage(name, UserName(caller.principal.name), caller.principal.role, source, service.settings.quota)
-
-
 def _report_addition(response: Response, caller: Caller, image: CatalogueImage, *, created: bool) -> CatalogueImage:
     response.status_code = HTTPStatus.CREATED if created else HTTPStatus.OK
     if created:
@@ -292,7 +220,7 @@ def _authorize(unit: Unit, caller: Caller, action: Action, name: Name) -> Catalo
         if action is not Action.READ_IMAGE:
             caller.require(action, ProtectedResource(f"image {name}", owner=image.owner))
         return image
-    error = NotFound(f"image {name} is not known; list the images: virtcloud image list")
+    error = make_unknown(name)
     raise error if unrestricted else caller.deny(error, action, ProtectedResource(f"image {name}"))
 
 

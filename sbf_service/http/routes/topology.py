@@ -25,7 +25,6 @@ from sbf_service.store.topology import FormerTopology, change_topology
 from sbf_service.store.topology import put_topology as replace_topology
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.changes import ChangeDryRun
-from virtcloud.model.document import explain_validation_error, list_validation_errors
 from virtcloud.model.element import Device, Edge, kind_of
 from virtcloud.model.errors import BadInput, Forbidden
 from virtcloud.model.site import SitePart, find_foreign_credentials, site_part_of
@@ -33,6 +32,7 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Site
 from virtcloud.model.topology_parts import replace_site_part
 from virtcloud.model.transport import TransportKind
+from virtcloud.model.validation_errors import explain_validation_error, list_validation_errors
 from virtcloud.model.values import Name
 
 NEEDS_LOOPBACK = frozenset({TransportKind.VPLS, TransportKind.EVPN})

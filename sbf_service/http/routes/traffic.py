@@ -1,4 +1,8 @@
-"""The traffic of clusters: reports of agents, and the rates that users see."""
+"""The traffic of clusters: reports of agents, and the numbers that users see.
+
+Hosts and gateways report the traffic of each cluster. Gateways also count the connections and bytes of destinations
+outside the clusters.
+"""
 
 from http import HTTPStatus
 
@@ -14,9 +18,10 @@ from sbf_service.http.auth.authorization import (
 from sbf_service.http.operations import Operation
 from sbf_service.http.problems import problem_responses
 from sbf_service.http.routes.clusters import IdQuery, KeyPath
-from sbf_service.store import traffic
+from sbf_service.store import outside_uses, traffic
 from sbf_service.store.leases import record_agent_heartbeat
 from sbf_service.store.revisions import require_element
+from virtcloud.model.outside_use import DestinationUseView, OutsideReport
 from virtcloud.model.traffic import ElementTraffic, TrafficReport
 from virtcloud.model.values import Name
 
@@ -50,3 +55,27 @@ def report_traffic(name: Name, report: TrafficReport, caller: CurrentCaller, ser
         increases = traffic.record_traffic(unit, name, report)
         site = require_element(unit, name).site
     service.metrics.record_traffic(site, increases)
+
+
+@router.get("/clusters/{key}/outside", responses=PROBLEMS)
+def list_destination_uses(
+    key: KeyPath,
+    caller: CurrentCaller,
+    service: CurrentService,
+    id: IdQuery = None,  # noqa: A002 - the word of the API
+) -> list[DestinationUseView]:
+    """List the outside destinations that the cluster's network used, with the counters of the network's gateways."""
+    with service.store.read() as unit:
+        authorize_in_unit(unit, caller, Action.READ_CLUSTER, key, id)
+        return outside_uses.list_uses(unit, key, id)
+
+
+@router.put("/elements/{name}/outside", status_code=HTTPStatus.NO_CONTENT, responses=PROBLEMS)
+def report_destination_uses(name: Name, report: OutsideReport, caller: CurrentCaller, service: CurrentService) -> None:
+    """Report a gateway's counters for all destinations of all networks; idempotent."""
+    authorize_element(service.store, caller, Action.REPORT_FOR_ELEMENT, name)
+    record_agent_heartbeat(service.store, name)
+    with service.store.change(who=caller.who) as unit:
+        increases = outside_uses.record_uses(unit, name, report)
+    for increase in increases:
+        service.metrics.record_outside_use(name, increase.destination, increase.counters)

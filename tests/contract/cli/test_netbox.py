@@ -14,17 +14,17 @@ from sbf_fakes.world import three_sites
 
 from virtcloud.cli import main
 from virtcloud.client.sbf import SbfClient
-from virtcloud.model.document import read_document
 from virtcloud.model.element import Host, Switch
 from virtcloud.model.errors import BadInput, ServiceUnreachable
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet
+from virtcloud.model.yaml_document import read_document
 from virtcloud.netbox import reading
 from virtcloud.netbox.merging import NetBoxMerge, merge
 from virtcloud.netbox.reading import read_netbox
 from virtcloud.netbox.settings import NetBoxFile
-from virtcloud.netbox.translation import Translation, translate
+from virtcloud.netbox.translation import NetBoxTranslation, translate
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def settings(netbox: EmulatedNetBox, token: Path | None, **more: object) -> NetB
     return NetBoxFile.model_validate({**fields, **more})
 
 
-def read(netbox: EmulatedNetBox, token: Path, **more: object) -> Translation:
+def read(netbox: EmulatedNetBox, token: Path, **more: object) -> NetBoxTranslation:
     file = settings(netbox, token, **more)
     return translate(file, read_netbox(file))
 

@@ -13,7 +13,8 @@ from sbf_fakes.world import World, spec
 
 from sbf_service.store.cluster_lists import ClusterFilter, list_newest
 from sbf_service.store.group_commit import FindScope
-from sbf_service.store.unit_of_work import Store, Unit
+from sbf_service.store.store import Store
+from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import Conflict, Gone

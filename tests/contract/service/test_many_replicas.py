@@ -22,7 +22,7 @@ from sbf_service.store.database import make_engine, probe_write
 from sbf_service.store.database_migration import migrate
 from sbf_service.store.leases import acquire_lease, find_stale_agents, record_agent_heartbeat
 from sbf_service.store.replica_lock import hold_replica_name
-from sbf_service.store.unit_of_work import Store
+from sbf_service.store.store import Store
 from virtcloud.model.cluster import ClusterRequest
 from virtcloud.model.errors import DatabaseUnavailable
 

@@ -28,8 +28,8 @@ from sbf_service.store.outages import SWEEP_TIME
 from sbf_service.store.replica_lock import hold_replica_name
 from sbf_service.store.restored_state import REVISION_STEP
 from sbf_service.store.service_tables import AuditRow
+from sbf_service.store.store import Store
 from sbf_service.store.tables import Base
-from sbf_service.store.unit_of_work import Store
 from sbf_service.store.vlan_tables import CreatedVlanRow
 from virtcloud.model.errors import BadInput
 

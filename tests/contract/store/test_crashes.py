@@ -78,7 +78,7 @@ import os, signal, sys
 from sqlalchemy import event
 from sbf_service.store.database import make_engine
 from sbf_service.store.topology import change_topology
-from sbf_service.store.unit_of_work import Store
+from sbf_service.store.store import Store
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_parts import arrange_links
 

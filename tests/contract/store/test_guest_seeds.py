@@ -16,7 +16,7 @@ from sbf_service.store.clusters import read_peers
 from sbf_service.store.database import make_engine
 from sbf_service.store.database_migration import migrate
 from sbf_service.store.guest_seeds import read_service_secret
-from sbf_service.store.unit_of_work import Store
+from sbf_service.store.store import Store
 from sbf_service.store.user_keys import add_user_key
 from virtcloud.agent.difference import digest
 from virtcloud.model.cluster import ClusterSpec

@@ -24,8 +24,9 @@ from sbf_service.store.columns import read_database_clock
 from sbf_service.store.current_topology import read_topology
 from sbf_service.store.lock_scopes import LockScope
 from sbf_service.store.quotas import put_quota
+from sbf_service.store.store import Store
 from sbf_service.store.topology import put_topology
-from sbf_service.store.unit_of_work import Store, Unit, record_audit
+from sbf_service.store.unit_of_work import Unit, record_audit
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec, ClusterState
 from virtcloud.model.errors import Conflict, DatabaseUnavailable, NameTaken, QuotaExceeded

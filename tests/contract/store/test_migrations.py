@@ -20,9 +20,9 @@ from sbf_service.store.claims import NEVER_USED
 from sbf_service.store.current_topology import read_topology, read_topology_version
 from sbf_service.store.database import make_engine
 from sbf_service.store.database_migration import migrate, newest_migration
+from sbf_service.store.store import Store
 from sbf_service.store.tables import Base, PortRow, SiteDocumentRow
 from sbf_service.store.transport_vlans import list_collisions
-from sbf_service.store.unit_of_work import Store
 from sbf_service.store.vlan_tables import FreeVlanRow
 from virtcloud.model.errors import BadInput
 from virtcloud.model.topology import Topology

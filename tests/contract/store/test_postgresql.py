@@ -21,7 +21,7 @@ from sbf_service.store.columns import read_database_clock
 from sbf_service.store.database import make_engine, probe_write
 from sbf_service.store.database_migration import begin_migration, migrate
 from sbf_service.store.leases import acquire_lease
-from sbf_service.store.unit_of_work import Store
+from sbf_service.store.store import Store
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import BadInput, Conflict, DatabaseUnavailable
 from virtcloud.model.views import Problem

@@ -22,8 +22,9 @@ from sbf_service.store.cluster_queries import NOT_ENDED
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.current_topology import read_topology
 from sbf_service.store.service_ids import choose_service_id, claim_service_id
+from sbf_service.store.store import Store
 from sbf_service.store.transport_vlans import list_collisions
-from sbf_service.store.unit_of_work import Store, Unit
+from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.vlan_tables import ClaimRow, FreedServiceRow, UnusedServiceRow
 from virtcloud.model.transport import ServiceRange, Transport
 

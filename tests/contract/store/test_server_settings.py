@@ -12,7 +12,8 @@ from sbf_service.store.current_topology import read_topology_version
 from sbf_service.store.database import explain_error, make_engine
 from sbf_service.store.database_errors import translate_errors
 from sbf_service.store.database_migration import migrate
-from sbf_service.store.unit_of_work import Store, Unit
+from sbf_service.store.store import Store
+from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.upgrade_check import plan_upgrade
 from virtcloud.model.errors import BadInput, DatabaseUnavailable
 

@@ -17,10 +17,11 @@ from sbf_service.store.allocation import find_excluded_vlans
 from sbf_service.store.cluster_records import ClusterReading, read_cluster_records
 from sbf_service.store.current_topology import read_topology, read_topology_version
 from sbf_service.store.live_clusters import read_live_clusters
+from sbf_service.store.store import Store
 from sbf_service.store.topology import FormerTopology, change_topology, put_topology
 from sbf_service.store.topology_cache import TopologyCache
 from sbf_service.store.topology_elements import ElementChanges, prepare_elements
-from sbf_service.store.unit_of_work import Store, Unit
+from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import Conflict
 from virtcloud.model.site import SitePart, site_part_of

@@ -16,7 +16,7 @@ from virtcloud.agent.observed_host import ObservedHost, ObservedSegment
 from virtcloud.agent.reconciler import HostReconciler, ReconcileTiming
 from virtcloud.agent.steps import Step
 from virtcloud.agent.supervision import StopSignal
-from virtcloud.client.call_headers import call_headers
+from virtcloud.client.connection import call_headers
 from virtcloud.model.call_context import CallContext
 from virtcloud.model.vpn import VpnProtocol
 from virtcloud.model.wanted import Segment

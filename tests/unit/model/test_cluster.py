@@ -13,9 +13,9 @@ from virtcloud.model.cluster import (
     ClusterState,
     check_transition,
 )
-from virtcloud.model.document import read_document
 from virtcloud.model.errors import BadDocument, IllegalTransition
 from virtcloud.model.guest_spec import GuestSpread
+from virtcloud.model.yaml_document import read_document
 
 
 def refusal(text: str) -> str:

@@ -3,11 +3,11 @@
 import pytest
 from pydantic import ValidationError
 
-from virtcloud.model.document import read_document
 from virtcloud.model.element import Gateway, Host
 from virtcloud.model.errors import BadDocument, NotFound
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, PortName
+from virtcloud.model.yaml_document import read_document
 
 GOOD = """\
 name: two-sites

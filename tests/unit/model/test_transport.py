@@ -2,9 +2,9 @@
 
 import pytest
 
-from virtcloud.model.document import read_document
 from virtcloud.model.errors import BadDocument
 from virtcloud.model.transport import ServiceRange, Transport
+from virtcloud.model.yaml_document import read_document
 
 
 def transport(keys: str) -> Transport:

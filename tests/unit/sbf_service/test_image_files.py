@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from sbf_service.image_files import HIDDEN, ImageFolder, Upload
+from sbf_service.image_files import HIDDEN, Upload, UploadFolder
 from virtcloud.model.errors import StorageFull
 from virtcloud.model.image import Sha256
 
@@ -54,14 +54,14 @@ def test_a_folder_on_nfs_is_cleaned_of_killed_uploads(tmp_path: Path, monkeypatc
     left = tmp_path / f"{HIDDEN}killed"
     left.write_bytes(b"0123")
     os.utime(left, (0, 0))
-    ImageFolder(tmp_path).remove_unknown(frozenset())
+    UploadFolder(tmp_path).remove_unknown(frozenset())
     assert not left.exists()
 
 
 @pytest.fixture
 def hidden(tmp_path: Path) -> Iterator[Path]:
     """The hidden file of an upload of alice."""
-    with ImageFolder(tmp_path).open_upload(4, "alice"):
+    with UploadFolder(tmp_path).open_upload(4, "alice"):
         (path,) = tmp_path.iterdir()
         yield path
 
@@ -74,7 +74,7 @@ def test_an_upload_that_ends_during_the_count_is_not_counted(hidden: Path, monke
 
     os.utime(hidden, (0, 0))
     monkeypatch.setattr(fcntl, "flock", lock)
-    folder = ImageFolder(hidden.parent)
+    folder = UploadFolder(hidden.parent)
     folder.remove_unknown(frozenset())
     assert folder.count_uploading("alice") == 0
 
@@ -85,7 +85,7 @@ def test_an_unreadable_upload_is_named_with_the_remedy(hidden: Path, monkeypatch
 
     monkeypatch.setattr(Path, "open", open_file)
     with pytest.raises(StorageFull, match=f"cannot read {hidden}.*: Permission denied; all replicas must"):
-        ImageFolder(hidden.parent).count_uploading("alice")
+        UploadFolder(hidden.parent).count_uploading("alice")
 
 
 @pytest.fixture
@@ -104,13 +104,13 @@ def test_a_file_that_cannot_be_removed_is_named_with_the_remedy(
 ) -> None:
     refuse(monkeypatch, unneeded[number], errno.EACCES)
     with pytest.raises(StorageFull, match=f"cannot remove {unneeded[number]}.*: Permission denied; all replicas must"):
-        ImageFolder(unneeded[0].parent).remove_unknown(frozenset())
+        UploadFolder(unneeded[0].parent).remove_unknown(frozenset())
 
 
 def test_the_other_files_are_removed_nevertheless(unneeded: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     refuse(monkeypatch, unneeded[0], errno.EIO)
     with pytest.raises(StorageFull, match="Input/output error; check the file system"):
-        ImageFolder(unneeded[0].parent).remove_unknown(frozenset())
+        UploadFolder(unneeded[0].parent).remove_unknown(frozenset())
     assert [file.exists() for file in unneeded] == [True, False, False]
 
 
@@ -131,7 +131,7 @@ def test_an_unreadable_image_is_named_with_the_remedy(tmp_path: Path, monkeypatc
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     monkeypatch.setattr(Path, "stat", find)
-    folder, checksum = ImageFolder(tmp_path), Sha256("a" * 64)
+    folder, checksum = UploadFolder(tmp_path), Sha256("a" * 64)
     for read in (folder.find, folder.compute_checksum, lambda sha256: folder.contains(sha256, 4)):
         with pytest.raises(
             StorageFull, match=f"cannot read {tmp_path / checksum}: Permission denied; all replicas must"

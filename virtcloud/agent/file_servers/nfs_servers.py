@@ -68,16 +68,11 @@ class FileServerRecord(RecordedProcess):
 class NfsServers:
     """The file servers of this gateway. All operations are idempotent."""
 
-    def __init__(
-        self, open_namespace: OpenNamespace, folder: Path, boot: str | None = None, probe: NfsProbe | None = None
-    ) -> None:
-        """Create an object with records in ``folder``.
-
-        ``boot`` is the host's boot ID. If ``boot`` is None, the boot ID is read from the kernel.
-        """
+    def __init__(self, open_namespace: OpenNamespace, folder: Path, probe: NfsProbe | None = None) -> None:
+        """Create an object with records in ``folder``."""
         self._open_namespace = open_namespace
         self._folder = folder
-        self._boot = boot or BOOT_ID.read_text().strip()
+        self._boot = BOOT_ID.read_text().strip()
         self._probe = probe or NfsProbe(open_namespace)
 
     def read(self) -> tuple[ObservedFileServer, ...]:
@@ -104,7 +99,7 @@ class NfsServers:
         """
         if segment.nfs is None:
             raise Refused(f"cluster {segment.key} has no file server")
-        program, account = find_ganesha(), find_account(segment.nfs)
+        program, account = find_ganesha(), find_owner_account(segment.nfs)
         self._stop(segment.id)
         with refuse_os_errors(f"create the folder {self._path(segment.id)}"):
             (self._path(segment.id) / ROOT).mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -169,7 +164,7 @@ class NfsServers:
         except ValidationError:
             return [*faults, "another version of the agent started the server"]
         with suppress(Refused):  # without the account, the server continues with the account's former IDs
-            if digest_server(server, find_account(server)) != record.digest:
+            if digest_server(server, find_owner_account(server)) != record.digest:
                 faults.append(f"the account of {server.owner} has other IDs")
         return faults
 
@@ -203,7 +198,7 @@ class NfsServers:
         write_record(self._path(record.cluster) / RECORD, record)
 
 
-def find_account(server: NfsServer) -> OwnerAccount:
+def find_owner_account(server: NfsServer) -> OwnerAccount:
     """Return the owner's account. Raise Refused if the account is missing or a system account."""
     try:
         account = pwd.getpwnam(server.owner)

@@ -45,7 +45,7 @@ from virtcloud.agent.gateway.management_messages import (
     render_refusal,
 )
 from virtcloud.agent.gateway.management_socket import ANSWER_S, ManagementSocket, wait_for_event
-from virtcloud.agent.gateway.session_records import SessionRecords
+from virtcloud.agent.gateway.session_records import SessionRecords, describe_connection
 from virtcloud.agent.gateway.shared_grants import SharedGrants
 from virtcloud.model.errors import Forbidden, Unreachable
 from virtcloud.model.vpn import VpnConnection, VpnProtocol
@@ -109,7 +109,10 @@ class DeviceControl:
     @property
     def connections(self) -> tuple[VpnConnection, ...]:
         """The admitted connections, as the agent reports them to SBF."""
-        return tuple(self._describe(session) for session in self.sessions)
+        return tuple(
+            describe_connection(session, self._protocol, self._counters.get(session.client))
+            for session in self.sessions
+        )
 
     def start(self) -> None:
         """Make a new server accept devices.
@@ -291,14 +294,3 @@ class DeviceControl:
         self._counters = {row.client: row for row in rows if row.client in self._sessions}
         if asked is not None:
             self._forget(asked[1] - self._counters.keys())
-
-    def _describe(self, session: DeviceSession) -> VpnConnection:
-        counters = self._counters.get(session.client)
-        return VpnConnection(
-            profile=session.profile,
-            protocol=self._protocol,
-            remote=(counters and counters.remote) or session.remote,
-            connected_at=session.connected_at,
-            received_bytes=counters.received_bytes if counters else 0,
-            sent_bytes=counters.sent_bytes if counters else 0,
-        )

@@ -49,7 +49,6 @@ _ENVIRONMENT: Final = {"LOCALDOMAIN": ".", "MALLOC_ARENA_MAX": "1"}
 heap, because the program's address space is limited.
 """
 _RECORDS: Final = TypeAdapter(dict[Fqdn, FqdnRecord])
-Resolve = Callable[[Iterable[str]], Mapping[str, FqdnAnswer]]
 
 
 class RouteKernel(Protocol):
@@ -112,7 +111,6 @@ class FqdnAddresses:
         open_kernel: Callable[[], AbstractContextManager[RouteKernel]],
         sbf: str = "",
         interval_s: float = INTERVAL_S,
-        resolve: Resolve = resolve_names,
     ) -> None:
         """Create an object with records in the file ``path``. All names will be resolved every ``interval_s`` seconds.
 
@@ -122,7 +120,6 @@ class FqdnAddresses:
         self._path = path
         self._open_kernel = open_kernel
         self._interval_s = interval_s
-        self._resolve = resolve
         self._sbf_host = (urlsplit(sbf).hostname or "") if sbf.startswith("http") else ""
         self._sbf_addresses: frozenset[str] = frozenset()
         self.apply: Callable[[], object] = lambda: None
@@ -167,7 +164,7 @@ class FqdnAddresses:
             wanted = dict(self._wanted)
         if not wanted:
             return
-        answers = dict(self._resolve({*wanted, *([self._sbf_host] if self._sbf_host else ())}))
+        answers = dict(resolve_names({*wanted, *([self._sbf_host] if self._sbf_host else ())}))
         self._note_sbf(answers.get(self._sbf_host, FqdnAnswer()))
         if self._sbf_host and not self._sbf_addresses:
             error = f"the addresses of SBF are unknown: this gateway cannot resolve {self._sbf_host}"

@@ -20,7 +20,7 @@ guest may still use the earlier answer, and the gateway counts the packets of an
 connection's address is admitted. If the resolver fails, the addresses of the last answers stay admitted.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
 from typing import Final
@@ -104,8 +104,3 @@ def describe_names(destination: Destination, records: Mapping[Fqdn, FqdnRecord])
         errors = "; ".join(error for error in (record.error, *faults) if error)
         addresses = [ip_address(address) for address in sorted(record.addresses.keys() & admitted)]
         yield ResolvedName(fqdn=fqdn, addresses=tuple(addresses), error=errors[:MAX_ERROR] or None)
-
-
-def list_fqdns(destinations: Iterable[Destination]) -> list[Fqdn]:
-    """Return the names of destinations, each once."""
-    return sorted({fqdn for destination in destinations for fqdn in destination.fqdns})

@@ -127,10 +127,10 @@ def describe_openvpn() -> str:
     if match is None or (int(match[1]), int(match[2])) < MIN_VERSION:
         found = match[0] if match else "no version"
         raise Refused(f"expected OpenVPN {'.'.join(map(str, MIN_VERSION))} or later, found {found}: {REMEDY}")
-    return f"{match[0]}, user {find_account().user}"
+    return f"{match[0]}, user {find_server_account().user}"
 
 
-def find_account() -> ServerAccount:
+def find_server_account() -> ServerAccount:
     """Return the unprivileged user and group of the servers. Raise Refused if the host has none of `USERS`."""
     for name in USERS:
         with suppress(KeyError):

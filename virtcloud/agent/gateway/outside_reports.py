@@ -51,18 +51,11 @@ def parse_uses(listing: Mapping[str, Any] | None) -> tuple[DestinationUse, ...]:
 class DestinationUseReporter:
     """Reports to SBF how guests use outside destinations through one gateway."""
 
-    def __init__(
-        self,
-        gateway: Name,
-        sbf: DestinationUseApi,
-        read: Callable[[], tuple[DestinationUse, ...]],
-        interval_s: float = INTERVAL_S,
-    ) -> None:
-        """Create a reporter. ``read`` returns the use. ``interval_s`` is the number of seconds between comparisons."""
+    def __init__(self, gateway: Name, sbf: DestinationUseApi, read: Callable[[], tuple[DestinationUse, ...]]) -> None:
+        """Create a reporter. ``read`` returns the use."""
         self._gateway = gateway
         self._sbf = sbf
         self._read = read
-        self._interval_s = interval_s
         self._stopping = False
         self._woken = threading.Event()
         self._reported: tuple[DestinationUse, ...] = ()
@@ -97,4 +90,4 @@ class DestinationUseReporter:
             self._woken.clear()
             self.report()
             progress()
-            self._woken.wait(self._interval_s)
+            self._woken.wait(INTERVAL_S)

@@ -1,5 +1,6 @@
-"""The record of a VPN server's connections, by which a restarted agent recognizes open connections.
+"""The connections of a VPN server, as the agent records them on the host and reports them to SBF.
 
+By the record, a restarted agent recognizes open connections.
 If the record cannot be written, devices can connect nevertheless. After a restart of the agent, these devices are
 disconnected, and connect again.
 """
@@ -11,14 +12,28 @@ from pydantic import ValidationError
 from virtcloud.agent import log
 from virtcloud.agent.files import refuse_os_errors
 from virtcloud.agent.gateway.admission import DeviceSession
+from virtcloud.agent.gateway.management_messages import ClientRow
 from virtcloud.model.document import Document
 from virtcloud.model.errors import Refused
+from virtcloud.model.vpn import VpnConnection, VpnProtocol
 
 
 class RecordedSessions(Document):
     """The content of a record: the connections of one VPN server."""
 
     sessions: tuple[DeviceSession, ...] = ()
+
+
+def describe_connection(session: DeviceSession, protocol: VpnProtocol, counters: ClientRow | None) -> VpnConnection:
+    """Return a connection as the agent reports it to SBF. ``counters`` is None before the first reading of OpenVPN."""
+    return VpnConnection(
+        profile=session.profile,
+        protocol=protocol,
+        remote=(counters and counters.remote) or session.remote,
+        connected_at=session.connected_at,
+        received_bytes=counters.received_bytes if counters else 0,
+        sent_bytes=counters.sent_bytes if counters else 0,
+    )
 
 
 class SessionRecords:

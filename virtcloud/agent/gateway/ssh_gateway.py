@@ -75,15 +75,11 @@ class SshGateway:
         folder: Path,
         connect: ConnectInNetwork,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-        boot: str | None = None,
     ) -> None:
-        """Create an object with records in ``folder``. ``connect`` connects to guests.
-
-        ``boot`` is the host's boot ID. If ``boot`` is None, the boot ID is read from the kernel.
-        """
+        """Create an object with records in ``folder``. ``connect`` connects to guests."""
         self._folder = folder
         self._connect = connect
-        self._boot = boot or BOOT_ID.read_text().strip()
+        self._boot = BOOT_ID.read_text().strip()
         self._grants = SshGrants(clock)
         self._sessions = SshSessions(folder / SESSIONS, clock)
         self._requests: SshRequests | None = None

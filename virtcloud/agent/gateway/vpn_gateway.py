@@ -19,7 +19,7 @@ from virtcloud.agent.gateway.connection_limits import ConnectionLimits
 from virtcloud.agent.gateway.device_control import DeviceControl
 from virtcloud.agent.gateway.management_socket import UnixManagementSocket
 from virtcloud.agent.gateway.openvpn_config import DEVICES, digest_config, render_config
-from virtcloud.agent.gateway.openvpn_processes import OpenvpnLaunch, VpnServerRecord, find_account, reap
+from virtcloud.agent.gateway.openvpn_processes import OpenvpnLaunch, VpnServerRecord, find_server_account, reap
 from virtcloud.agent.gateway.session_records import SessionRecords, list_server_files
 from virtcloud.agent.gateway.shared_grants import SharedGrants
 from virtcloud.agent.gateway.vpn_difference import (
@@ -278,7 +278,7 @@ class VpnGateway:
         return {protocol: digest_config(self._render(server, protocol)) for protocol in server.ports}
 
     def _render(self, server: VpnServer, protocol: VpnProtocol) -> str:
-        return render_config(server, protocol, find_account(), self._folder / "empty", ipv6=IPV6.exists())
+        return render_config(server, protocol, find_server_account(), self._folder / "empty", ipv6=IPV6.exists())
 
     def _path(self, protocol: VpnProtocol) -> Path:
         return self._folder / protocol.value

@@ -9,7 +9,7 @@ from virtcloud.agent.guests.id_ranges import END
 from virtcloud.model.errors import Refused
 
 GRANTED_IDS = Path("/etc/subuid"), Path("/etc/subgid")
-MAX_NAMESPACES, FILE_SYSTEMS = Path("/proc/sys/user/max_user_namespaces"), Path("/proc/filesystems")
+MAX_NAMESPACES = Path("/proc/sys/user/max_user_namespaces")
 CONTROLLERS = Path("/sys/fs/cgroup/cgroup.controllers")
 NEEDED_CONTROLLERS: Final = ("cpu", "memory", "pids")
 DAC: Final = "dac"

@@ -25,7 +25,7 @@ from virtcloud.agent.guests.machine_devices import (
     add_system_type,
     choose_devices,
 )
-from virtcloud.agent.guests.peer_folders import PEERS
+from virtcloud.agent.guests.peer_files import PEERS
 from virtcloud.agent.guests.seed_images import SEED
 from virtcloud.agent.guests.seeds import VIRTCLOUD_FOLDER
 from virtcloud.agent.host_services.dnsmasq_config import list_routers

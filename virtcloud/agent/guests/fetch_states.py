@@ -18,7 +18,7 @@ def identify_fetch(name: Name, source: ImageSource) -> Sha256:
     checksum and different sources. These images have separate fetches: if the server of one user does not answer, or
     SBF removed this user's image, the fetch of the other user's image continues.
     """
-    owner = name if source.url is None and source.file is None else ""
+    owner = name if source.is_stored else ""
     return Sha256(sha256(f"{owner}\n{source.model_dump_json()}".encode()).hexdigest())
 
 

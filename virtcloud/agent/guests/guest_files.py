@@ -36,7 +36,6 @@ class GuestFiles:
         roots: ContainerRoots,
         groups: ContainerGroups,
         progress: Callable[[], object],
-        libvirt_logs: Path = LIBVIRT_LOGS,
     ) -> None:
         """Create an object for guests' folders below ``folder``, which ``roots`` also uses.
 
@@ -47,7 +46,6 @@ class GuestFiles:
         self._groups = groups
         self._roots = roots
         self._progress = progress
-        self._libvirt_logs = libvirt_logs
 
     def ensure(self, domain: str) -> Path:
         """Create the guest's folder and return it. Raise Refused on failure."""
@@ -110,7 +108,7 @@ class GuestFiles:
 
     def _remove(self, domain: str) -> None:
         for driver in DRIVERS:
-            _remove_logs(self._libvirt_logs / driver, domain)
+            _remove_logs(LIBVIRT_LOGS / driver, domain)
         _remove_logs(self._folder, domain)  # logs of earlier versions of the agent
         if (self._folder / domain).exists():
             self._groups.ensure_none(domain)

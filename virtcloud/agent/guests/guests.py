@@ -19,8 +19,7 @@ from virtcloud.agent.guests.host_hypervisors import HostHypervisors, set_mtu
 from virtcloud.agent.guests.image_cache import ImageCache
 from virtcloud.agent.guests.images import LxcImage
 from virtcloud.agent.guests.memory_kills import MemoryKills
-from virtcloud.agent.guests.peer_files import hash_peer_files, render_peer_files
-from virtcloud.agent.guests.peer_folders import read_peer_files, write_peer_files
+from virtcloud.agent.guests.peer_files import hash_peer_files, read_peer_files, render_peer_files, write_peer_files
 from virtcloud.agent.guests.root_reservations import RootReservations
 from virtcloud.agent.guests.rooted_files import RootedFiles
 from virtcloud.agent.network import names

@@ -16,10 +16,11 @@ from typing import Final
 
 from virtcloud.agent import log
 from virtcloud.agent.files import describe_os_error
+from virtcloud.agent.guests.cache_space import CacheSpace
 from virtcloud.agent.guests.fetch_slots import FetchSlots
 from virtcloud.agent.guests.fetch_states import FetchState, SlotYielded, identify_fetch
 from virtcloud.agent.guests.image_fetch import ImageFetch, ImageSources, check_format
-from virtcloud.agent.guests.image_folder import NEW, SIZE, ImageFolder, content_name, read_size
+from virtcloud.agent.guests.image_folder import NEW, SIZE, ImageFolder, content_name
 from virtcloud.agent.guests.image_unpack import UnpackLimits, unpack
 from virtcloud.agent.guests.images import GuestImage
 from virtcloud.agent.guests.partial_files import remove_partial_file
@@ -28,14 +29,11 @@ from virtcloud.agent.steps import StepPending
 from virtcloud.model.element import Hypervisor
 from virtcloud.model.errors import Refused, Unreachable, VirtcloudError
 from virtcloud.model.image import UNPACKING, ImageSource, Sha256
-from virtcloud.model.message_text import to_mib
 from virtcloud.model.values import Name
 
 MAX_FETCHES: Final = 2
 """Limit of simultaneous fetches from URLs. Fetches from other sources have a separate limit of the same number."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
-RESERVE_BYTES: Final = 64 << 20
-"""Bytes that the cache leaves free on the disk for other programs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +69,10 @@ class ImageCache:
     @property
     def _folder(self) -> ImageFolder:
         return ImageFolder(self.settings.folder, self.settings.guests)
+
+    @property
+    def _space(self) -> CacheSpace:
+        return CacheSpace(self._folder, self.settings.size, self._fetches, self._lock)
 
     def require(self, name: Name, source: ImageSource, guest_folder: Path) -> GuestImage:
         """Return an image, and record that a guest uses the image.
@@ -168,7 +170,7 @@ class ImageCache:
         partial, new = self._folder.partial_path(fetch.id), self._folder.new_folder(fetch.id)
         self._remove_remains()
         self.settings.folder.mkdir(mode=0o711, parents=True, exist_ok=True)
-        self._make_room(fetch, source.size, partial.stat().st_size if partial.exists() else 0)
+        self._space.make_room(fetch, source.size, partial.stat().st_size if partial.exists() else 0)
         ImageFetch(
             self.sources,
             lambda attempts, error: self._wait(fetch, attempts, error),
@@ -211,7 +213,7 @@ class ImageCache:
         content.mkdir(mode=0o755)
         size = unpack(partial, source.format, content, self.settings.unpacked, source.architecture)
         partial.unlink()
-        self._make_room(fetch, size, size)
+        self._space.make_room(fetch, size, size)
         return size
 
     def _advance(self, fetch: FetchState, done: int) -> None:
@@ -248,54 +250,6 @@ class ImageCache:
         finally:
             self._occupy_slot(fetch)
         fetch.trouble = None
-
-    def _make_room(self, fetch: FetchState, size: int, stored: int) -> None:
-        """Reserve ``size`` bytes for a fetch. ``stored`` of these bytes are already on the disk.
-
-        Remove unused images if necessary. Raise Refused if all remaining images are in use.
-        """
-        while True:
-            with self._lock:
-                cached, missing = self._measure_others(fetch)
-                free = shutil.disk_usage(self.settings.folder).free - RESERVE_BYTES - missing
-                if cached + size <= self.settings.size and size - stored <= free:
-                    fetch.reserved = size
-                    return
-            if not self._evict():
-                raise Refused(self._describe_full(size, cached, free))
-
-    def _measure_others(self, fetch: FetchState) -> tuple[int, int]:
-        """Return the bytes that images use or reserve, and how many of these bytes are not stored yet.
-
-        Omit the image of ``fetch``.
-        """
-        others = [other for other in self._fetches.values() if other is not fetch and other.reserved]
-        counted = {self._folder.partial_path(other.id) for other in (*others, fetch)}
-        if self._folder.find(fetch.source) is None:  # `_publish` will replace the image's incomplete folder
-            counted.add(self.settings.folder / fetch.source.sha256)
-        entries = (path for path in self._folder.list_entries() if path not in counted)
-        size = sum(map(read_size, entries)) + sum(other.reserved for other in others)
-        return size, sum(other.missing for other in others)
-
-    def _evict(self) -> bool:
-        with self._lock:
-            running = [fetch for fetch in self._fetches.values() if fetch.error is None]
-            unused = self._folder.list_unused((fetch.id, fetch.source.sha256) for fetch in running)
-            if not unused:
-                return False
-            hidden = self.settings.folder / f"{NEW}{unused[0].name}-evicted"
-            unused[0].rename(hidden)
-            remove_partial_file(unused[0])  # deletes the ETag file, which a partial file's rename does not move
-        log.info("image_evicted", entry=unused[0].name)
-        shutil.rmtree(hidden) if hidden.is_dir() else hidden.unlink()
-        return True
-
-    def _describe_full(self, size: int, cached: int, free: int) -> str:
-        return (
-            f"the cache {self.settings.folder} has no room for {to_mib(size)} MiB: images in use have "
-            f"{to_mib(cached)} of {to_mib(self.settings.size)} MiB, and the disk has {to_mib(max(free, 0))} MiB free; "
-            "free space, or change image_cache.size_mb in the agent's settings"
-        )
 
     def _remove_remains(self) -> None:
         """Before the first fetch, remove images that a killed agent did not finish unpacking or removing.

@@ -12,8 +12,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from virtcloud.model.document import Document, parse_yaml
+from virtcloud.model.document import Document
 from virtcloud.model.errors import BadDocument, BadInput, Refused, VirtcloudError
+from virtcloud.model.yaml_document import parse_yaml
 
 IMAGE_FILE = "image.yaml"
 

@@ -1,18 +1,23 @@
-"""The files that describe all guests of a network to each guest: names, host keys, and MPI host files. Pure.
+"""The files that describe all guests of a network to each guest: names, host keys, and MPI host files.
 
 A guest can use plain names (``n1``) only for guests of its own cluster. So a plain name never denotes a guest of
 another cluster, even if a guest of another cluster in the network later gets the name of a guest that has ended. Every
 guest also has a full name with its cluster's key (``n1.demo.internal``). The domain ``internal`` is reserved for
 private networks. So no full name is a name of the Internet.
+
+The agent mounts the folder of a container's peer files read-only in the container as ``/etc/virtcloud``. When another
+cluster joins or leaves the network, the agent replaces the files while the container runs.
 """
 
 import re
 from collections.abc import Iterator
 from hashlib import sha256
 from ipaddress import ip_interface
+from pathlib import Path
 from typing import Final
 
-from virtcloud.model.guest_seed import Peer
+from virtcloud.agent.files import refuse_os_errors, write_durably
+from virtcloud.model.guest_seed import Peer, list_peer_addresses
 from virtcloud.model.values import ClusterKey
 from virtcloud.model.wanted import GuestWanted, Segment
 
@@ -20,6 +25,9 @@ HOSTS, KNOWN_HOSTS = "hosts", "known_hosts"
 HOSTFILE, NETWORK_HOSTFILE = "hostfile", "network-hostfile"
 """The MPI host files: of the guest's own cluster, and of the whole network."""
 FILE_NAMES: Final = (HOSTS, KNOWN_HOSTS, HOSTFILE, NETWORK_HOSTFILE)
+PEERS = "peers"
+"""The name of the folder of peer files in the guest's folder on the host."""
+FOLDER_MODE, FILE_MODE = 0o755, 0o644
 PRIVATE_DOMAIN: Final = "internal"
 """The top-level domain that ICANN reserved for private networks (resolution 2024.07.29.06)."""
 PREAMBLE: Final = """\
@@ -89,7 +97,7 @@ def _names(peer: Peer, own_key: str) -> list[str]:
 
 def _hosts_lines(peers: list[Peer], own_key: str) -> Iterator[str]:
     for peer in peers:
-        for address in _addresses(peer):
+        for address in list_peer_addresses(peer):
             yield f"{address} {' '.join(_names(peer, own_key))}\n"
 
 
@@ -118,8 +126,27 @@ def _hostfile_line(peer: Peer, own_key: str) -> str:
 def _known_hosts_line(peer: Peer, own_key: str) -> str:
     """Return the line of a guest in ``known_hosts`` (sshd(8), SSH_KNOWN_HOSTS FILE FORMAT), without a comment."""
     kind, data = str(peer.host_key).split(" ")[:2]
-    return f"{','.join((*_names(peer, own_key), *_addresses(peer)))} {kind} {data}\n"
+    return f"{','.join((*_names(peer, own_key), *list_peer_addresses(peer)))} {kind} {data}\n"
 
 
-def _addresses(peer: Peer) -> list[str]:
-    return [str(ip_interface(address).ip) for address in peer.addresses]
+def read_peer_files(guest_folder: Path) -> PeerFiles | None:
+    """Return a guest's peer files by name. Return None if the guest has no folder of peer files.
+
+    Raise Refused if reading fails.
+    """
+    folder = guest_folder / PEERS
+    with refuse_os_errors(f"read the guest's folder {folder}"):
+        if not folder.is_dir():
+            return None
+        present = (folder / name for name in FILE_NAMES if (folder / name).is_file())
+        return {path.name: path.read_text(errors="replace") for path in present}
+
+
+def write_peer_files(guest_folder: Path, files: PeerFiles) -> None:
+    """Replace each of a guest's peer files atomically. Raise Refused if a file cannot be written."""
+    folder = guest_folder / PEERS
+    with refuse_os_errors(f"write the guest's folder {folder}"):
+        folder.mkdir(exist_ok=True)
+        folder.chmod(FOLDER_MODE)
+        for name, text in files.items():
+            write_durably(folder / name, text.encode(), FILE_MODE)

@@ -100,7 +100,7 @@ class JobRelays:
         if not self._has_ended(key):
             return False
         with self._lock, self._open_kernel() as kernel:
-            return not any(names.is_job_port(interface.name, key) for interface in kernel.list_interfaces())
+            return not any(names.is_port_of_job(interface.name, key) for interface in kernel.list_interfaces())
 
     def socket_path(self, key: str) -> Path:
         """Return the path of a relay's socket.
@@ -116,7 +116,7 @@ class JobRelays:
     def _check_no_connections(self, kernel: JobPortKernel, key: str, bridge: KernelInterface) -> None:
         """Raise Refused if connections through an ended relay still use the relay's port on the bridge."""
         if self._has_ended(key) and any(
-            names.is_job_port(interface.name, key) and interface.master == bridge.index
+            names.is_port_of_job(interface.name, key) and interface.master == bridge.index
             for interface in kernel.list_interfaces()
         ):
             raise Refused(
@@ -158,7 +158,7 @@ class JobRelays:
         path = self.socket_path(key)
         process = find_listener_pid(path)
         for interface in kernel.list_interfaces():
-            if names.is_job_port(interface.name, key) and names.cluster_of_alias(interface.alias):
+            if names.is_port_of_job(interface.name, key) and names.cluster_of_alias(interface.alias):
                 kernel.delete(interface.index)
                 log.info("relay_removed", cluster=key, port=interface.name)
         wait_for_end(path, process)

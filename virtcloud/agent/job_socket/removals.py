@@ -24,7 +24,7 @@ from virtcloud.agent.job_socket.script_access import ScriptAccess
 from virtcloud.agent.job_socket.socket_requests import JobRunId
 from virtcloud.agent.job_socket.start_barrier import JobClusterApi
 from virtcloud.agent.supervision import ReportProgress, StartSupervisedThread, start_unsupervised
-from virtcloud.client.call_headers import calling_for
+from virtcloud.current_call import work_for
 from virtcloud.jobs.request_ids import job_request_id, make_traceparent
 from virtcloud.model.call_context import CallContext
 from virtcloud.model.cluster import WANTED_STATES
@@ -93,7 +93,7 @@ class JobRemovals:
                 check_at = time.monotonic() + LOST_CHECK_S
             ending = self._list_ending()
             for job in ending:
-                with calling_for(make_job_call(job.cluster, job.attempt)):
+                with work_for(make_job_call(job.cluster, job.attempt)):
                     self._remove(job)
                 report_progress()
             runs = frozenset(job.run for job in ending)
@@ -116,7 +116,7 @@ class JobRemovals:
             if job.phase is RecordPhase.LEAVING or not (job.was_up or any(job is one for one in self._never_up)):
                 continue
             report_progress()
-            with calling_for(make_job_call(job.cluster, job.attempt)):
+            with work_for(make_job_call(job.cluster, job.attempt)):
                 errors.append(_attempt_step(self._forget_if_lost, job))
         if not any(errors):
             self._never_up = [job for job in jobs if not job.was_up]

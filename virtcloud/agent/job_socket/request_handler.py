@@ -34,7 +34,7 @@ from virtcloud.agent.job_socket.socket_requests import (
     UpRequest,
 )
 from virtcloud.agent.job_socket.start_barrier import BarrierResult, BarrierState, StartBarrier
-from virtcloud.client.call_headers import calling_for
+from virtcloud.current_call import work_for
 from virtcloud.model.errors import Gone, Refused
 
 SocketAnswer = dict[str, Any]
@@ -84,7 +84,7 @@ class RequestHandler:
         errors).
         """
         call = make_job_call(request.cluster, request.attempt) if isinstance(request, JOB_REQUESTS) else None
-        with calling_for(call):
+        with work_for(call):
             return self._answer(request)
 
     def _answer(self, request: SocketRequest) -> SocketAnswer:

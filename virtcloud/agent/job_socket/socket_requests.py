@@ -18,8 +18,9 @@ from typing import Annotated, ClassVar, Literal, NamedTuple, Self
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from virtcloud.model.document import Document, explain_validation_error, list_validation_errors
+from virtcloud.model.document import Document
 from virtcloud.model.errors import BadInput
+from virtcloud.model.validation_errors import explain_validation_error, list_validation_errors
 from virtcloud.model.values import ClusterKey
 
 Key = Annotated[ClusterKey, Field(description="The cluster's key.")]

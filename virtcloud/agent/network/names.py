@@ -161,7 +161,7 @@ def temporary_server_port_name(vlan: int) -> str:
     return f"vcnews-{vlan}"
 
 
-def is_job_port(name: str, key: str) -> bool:
+def is_port_of_job(name: str, key: str) -> bool:
     """Return whether an interface is the port of the job with this key, in any VLAN."""
     return vlan_of_job_port(name) is not None and name.endswith(_digest(key, 8))
 

@@ -8,13 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbf_service.domain.lifecycle import (
-    ClusterStatus,
-    ClusterTransition,
-    PlacementStatus,
-    describe_unconfirmed,
-    find_transition,
-)
+from sbf_service.domain.cluster_status import ClusterStatus, PlacementStatus, describe_unconfirmed
+from sbf_service.domain.lifecycle import ClusterTransition, find_transition
 from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, TRANSITIONS, WANTED_STATES, ClusterState
 from virtcloud.model.element import ElementKind
 from virtcloud.model.values import Name

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from sbf_service.domain.ownership import (
-    find_existing_vlans,
     find_owned_vlans,
     find_stated_vlans,
     is_vlan_name,
@@ -125,10 +124,6 @@ def test_without_a_vlan_table_a_recorded_vlan_leaves_managed_ports() -> None:
 def test_marking_foreign_vlans_is_idempotent() -> None:
     once = mark_foreign_vlans(carried({150: "offices", 151: None}, "150", elsewhere={P9: vlans("152")}), vlans("151"))
     assert mark_foreign_vlans(once, vlans("151")) == once
-
-
-def test_every_vlan_in_the_vlan_table_counts_as_existing() -> None:
-    assert str(find_existing_vlans(mark_foreign_vlans(carried({150: "offices", 151: "vc-151"}), NONE))) == "150-151"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from sbf_service.domain.cabling import Neighbour
-from sbf_service.domain.site_survey import PortSurvey, SwitchSurvey, describe_site, list_port_vlans, propose_pool
+from sbf_service.domain.site_survey import list_port_vlans, make_site_survey, propose_pool
+from sbf_service.domain.survey_draft import PortSurvey, SwitchSurvey
 from virtcloud.model.element import Switch
 from virtcloud.model.port_use import PortUse
 from virtcloud.model.site_survey import SiteSurvey
@@ -26,7 +27,7 @@ def sees(local: str, name: str, port: str, description: str = "") -> Neighbour:
 
 
 def describe(*surveys: SwitchSurvey, hosts: tuple[str, ...] = ()) -> SiteSurvey:
-    return describe_site(Name("brno"), surveys, hosts, lambda _element, port: port, pool_size=100)
+    return make_site_survey(Name("brno"), surveys, hosts, lambda _element, port: port, pool_size=100)
 
 
 def links(survey: SiteSurvey) -> set[frozenset[str]]:

@@ -6,7 +6,7 @@ import pytest
 
 from sbf_service.drivers.contract import DeviceLogin, SwitchScope
 from sbf_service.drivers.registry import find_switch_platform
-from sbf_service.drivers.switch.simulated_switch import PLATFORM, SimulatedSwitch, SimulationFolder
+from sbf_service.drivers.switch.simulated_switch import PLATFORM, SimulatedSwitch, SwitchFolder
 from virtcloud.model.element import Switch
 from virtcloud.model.errors import BadInput, Unreachable
 from virtcloud.model.switch_state import SwitchDifference
@@ -21,12 +21,12 @@ REMOVE = SwitchDifference(delete=VlanSet([100]), remove={PORT: VlanSet([100])})
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> SimulationFolder:
+def folder(tmp_path: Path) -> SwitchFolder:
     (tmp_path / "events").mkdir()
-    return SimulationFolder(tmp_path, change_s=0)
+    return SwitchFolder(tmp_path, change_s=0)
 
 
-def driver(folder: SimulationFolder, switch: Switch = SWITCH) -> SimulatedSwitch:
+def driver(folder: SwitchFolder, switch: Switch = SWITCH) -> SimulatedSwitch:
     created = folder.platform_of(switch).driver(DeviceLogin(switch))
     assert isinstance(created, SimulatedSwitch)
     return created
@@ -37,12 +37,12 @@ def test_a_production_service_refuses_simulated_switches() -> None:
         find_switch_platform(SWITCH)
 
 
-def test_a_simulation_refuses_real_switches(folder: SimulationFolder) -> None:
+def test_a_simulation_refuses_real_switches(folder: SwitchFolder) -> None:
     with pytest.raises(BadInput, match="switch sw1: expected platform simulated"):
         folder.platform_of(SWITCH.model_copy(update={"platform": "cisco_ios"}))
 
 
-def test_a_change_is_read_back(folder: SimulationFolder) -> None:
+def test_a_change_is_read_back(folder: SwitchFolder) -> None:
     driver(folder).apply(ADD)
     observed = driver(folder).read(SCOPE)
     assert observed.ports == {PORT: VlanSet([100])}
@@ -51,20 +51,20 @@ def test_a_change_is_read_back(folder: SimulationFolder) -> None:
     assert driver(folder).read(SCOPE).ports == {PORT: VlanSet()}
 
 
-def test_a_restart_loses_what_was_not_saved(folder: SimulationFolder) -> None:
+def test_a_restart_loses_what_was_not_saved(folder: SwitchFolder) -> None:
     driver(folder).apply(ADD)
     (folder.path / "events" / "sw1.restart").touch()
     assert driver(folder).read(SCOPE).ports == {PORT: VlanSet()}
 
 
-def test_a_restart_loads_what_was_saved(folder: SimulationFolder) -> None:
+def test_a_restart_loads_what_was_saved(folder: SwitchFolder) -> None:
     driver(folder).apply(ADD)
     driver(folder).save()
     (folder.path / "events" / "sw1.restart").touch()
     assert driver(folder).read(SCOPE).ports == {PORT: VlanSet([100])}
 
 
-def test_a_drift_removes_the_vlans_of_a_port_once(folder: SimulationFolder) -> None:
+def test_a_drift_removes_the_vlans_of_a_port_once(folder: SwitchFolder) -> None:
     driver(folder).apply(ADD)
     (folder.path / "events" / "sw1.drift").touch()
     assert driver(folder).read(SCOPE).ports == {PORT: VlanSet()}
@@ -72,13 +72,13 @@ def test_a_drift_removes_the_vlans_of_a_port_once(folder: SimulationFolder) -> N
     assert driver(folder).read(SCOPE).ports == {PORT: VlanSet([100])}
 
 
-def test_a_switch_that_is_off_does_not_answer(folder: SimulationFolder) -> None:
+def test_a_switch_that_is_off_does_not_answer(folder: SwitchFolder) -> None:
     (folder.path / "events" / "sw1.off").touch()
     with pytest.raises(Unreachable, match="virtcloud simulate sw1 on"):
         driver(folder).read(SCOPE)
 
 
-def test_a_released_port_gets_its_former_use(folder: SimulationFolder) -> None:
+def test_a_released_port_gets_its_former_use(folder: SwitchFolder) -> None:
     scope = SwitchScope((PORT,), VlanSet.parse("100-139"))
     before = driver(folder).read(scope).untaken[PORT]
     driver(folder).apply(ADD)

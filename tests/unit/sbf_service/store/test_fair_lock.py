@@ -12,7 +12,7 @@ import pytest
 
 from sbf_service.store.database import make_engine
 from sbf_service.store.fair_lock import FairLock
-from sbf_service.store.unit_of_work import Store
+from sbf_service.store.store import Store
 
 
 def start_waiting(

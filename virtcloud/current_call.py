@@ -1,6 +1,6 @@
-"""The context of the call for which the current thread or task works.
+"""The call for which the current thread or task works: a call to SBF that SBF serves, or that caused an agent's work.
 
-Logs and audit rows contain the call's request ID.
+Logs and audit rows contain the call's request ID. Programs send the request ID with their own calls to SBF.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,12 +13,12 @@ _CURRENT: ContextVar[CallContext | None] = ContextVar("virtcloud_call", default=
 
 
 def current_call() -> CallContext | None:
-    """Return the context of the current call, or None if SBF works for no call."""
+    """Return the context of the current call, or None without a current call."""
     return _CURRENT.get()
 
 
 def current_request_id() -> str | None:
-    """Return the request ID of the current call, or None if SBF works for no call."""
+    """Return the request ID of the current call, or None without a current call."""
     call = _CURRENT.get()
     return call.request_id if call else None
 
