@@ -13,7 +13,7 @@ from virtcloud.model.values import Name, PortRef
 
 QUARANTINE_REMEDY: Final = (
     "wait until every element has confirmed the removal; if an element will never return, an administrator can declare "
-    "the cluster's VLAN ID clean (virtcloud pool clean SITE VLAN --reason TEXT)"
+    "the cluster's VLAN ID clean (virtcloud pool clean SITE VLAN --cluster KEY --reason TEXT)"
 )
 """The remedy for an ended cluster whose removal an element has not confirmed."""
 

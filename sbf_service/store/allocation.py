@@ -88,7 +88,7 @@ _READ_WINDOW_ON_TRANSPORT = _make_window_query(~is_taken(FreeVlanRow.vlan))
 
 @dataclass(frozen=True, slots=True)
 class NetworkIds:
-    """The IDs of a network: its transport, its VLAN ID at each site, and its service ID."""
+    """The IDs of a network: its transport, its VLAN ID at each site, sorted by site, and its service ID."""
 
     transport: Transport | None
     vlans: Mapping[Name, VlanId]
@@ -128,7 +128,8 @@ def allocate_network_ids(
         vlans = allocate_requested(unit, sites, spec.vlan, reserved, sees)
         check_not_taken(unit, transport, spec.vlan, sees, f"VLAN {spec.vlan}")
     has_services = transport is not None and transport.services
-    return NetworkIds(transport, vlans, choose_service_id(unit, transport) if has_services else None)
+    service = choose_service_id(unit, transport) if has_services else None
+    return NetworkIds(transport, dict(sorted(vlans.items())), service)
 
 
 def allocate_longest_unused(

@@ -242,7 +242,7 @@ def allocate_for_member(  # noqa: PLR0913, PLR0917 - the parameters of allocate_
     if new:
         check_sites_checked(unit, topology, new, transport)
     vlans = dict(network.vlans) | _allocate_at_new_sites(unit, new, network, transport, reserved, sees)
-    return NetworkIds(transport, vlans, service)
+    return NetworkIds(transport, dict(sorted(vlans.items())), service)
 
 
 def _allocate_at_new_sites(  # noqa: PLR0913, PLR0917 - the parameters of allocate_for_member

@@ -18,6 +18,7 @@ from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.outages import record_run
 from sbf_service.store.service_tables import AuditRow
 from sbf_service.store.tables import IS_RECONCILED, Base, ElementRow, SiteDocumentRow, TopologyRow
+from sbf_service.store.unchecked_elements import NOT_READ
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.cluster import WANTED_STATES, ClusterState
 from virtcloud.model.edge import DEVICE_KINDS
@@ -64,7 +65,7 @@ def record_restore(
         raise BadInput(
             f"the revisions of elements ({highest}) permit no further restore: start with an empty database instead"
         )
-    trouble = f"not read since the database was restored from a backup of {format_utc(header.taken_at)}"
+    trouble = f"{NOT_READ} {format_utc(header.taken_at)}"
     elements = _reset_elements(unit, trouble)
     reason = f"being restored: its elements were {trouble}"
     degraded = _degrade_clusters(unit, reason)

@@ -27,6 +27,7 @@ from sbf_service.store.columns import equals_any, split_ids
 from sbf_service.store.current_topology import read_cached_version, read_topology
 from sbf_service.store.revisions import increment_revisions, require_element
 from sbf_service.store.tables import IS_RECONCILED, ElementRow
+from sbf_service.store.transitions import ON_ELEMENT, increment_versions
 from sbf_service.store.unit_of_work import TOPOLOGY_TOPIC, Unit, record_audit
 from sbf_service.store.vlan_tables import ClaimRow
 from virtcloud.model.edge import DEVICE_KINDS
@@ -38,6 +39,9 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import UNCHECKED_NETWORK, HostWanted
 
 MAX_NAMES = 5
+NOT_READ = "not read since the database was restored from a backup of"
+"""The beginning of the error report of an unchecked element that SBF has not tried to read since the restore."""
+DECLARED_CLEAN = "declared clean; it has not confirmed its wanted state since"
 REMEDY = (
     "wait until these elements have confirmed their wanted state (virtcloud element list), or, if an element will "
     "never return, declare it clean (virtcloud element clean NAME --reason TEXT)"
@@ -204,6 +208,9 @@ def declare_element_clean(unit: Unit, name: str, reason: str) -> None:
     has_unknown = row.kind in DEVICE_KINDS and row.known_vlans != ALL_VLAN_IDS
     if row.unchecked or has_unknown:
         record_audit(unit, "element_said_clean", element=name, why=reason)
+    if row.unchecked and (row.trouble or "").startswith(NOT_READ):
+        row.trouble = DECLARED_CLEAN
+        increment_versions(unit, ON_ELEMENT, element=name)
     if has_unknown:
         row.known_vlans = ALL_VLAN_IDS
         unit.session.flush()

@@ -62,9 +62,9 @@ class FakeScheduler:
         gone = {job_cluster_key(number, server): job(int(number), JobPhase.GONE, None) for number in numbers}
         return gone | {key: job for key, job in self.known.items() if key in gone or job.phase is JobPhase.RUNNING}
 
-    def nodes(self) -> Collection[str]:
+    def nodes(self) -> Mapping[str, str]:
         self._check()
-        return self.hosts
+        return {name: name for name in self.hosts}
 
     def _check(self) -> None:
         if self.failing:

@@ -6,7 +6,7 @@ import socket
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.util import find_spec
@@ -173,21 +173,12 @@ def _kernel(settings: AgentSettings) -> Iterator[HostCheck]:
 
 
 def _hypervisors(settings: AgentSettings) -> Iterator[HostCheck]:
-    from virtcloud.agent.guests.hypervisor import LibvirtDeadlines, LibvirtHypervisor  # noqa: PLC0415 - libvirt may be missing
-
-    for kind, uri in settings.hypervisors.items():
-        hypervisor = LibvirtHypervisor(uri, LibvirtDeadlines(read_s=ANSWER_S))
-
-        def count_domains(hypervisor: LibvirtHypervisor = hypervisor) -> str:
-            return f"{len(hypervisor.list_domains())} domains"
-
-        yield _attempt(
-            "libvirt", f"{kind} at {uri}", count_domains, f"install libvirt's {kind} driver, and start libvirtd"
-        )
-        hypervisor.close()
-        if kind is Hypervisor.QEMU:
-            remedy = 'remove user = "root" from /etc/libvirt/qemu.conf, and restart libvirtd'
-            yield _attempt("containment", "QEMU is not root", partial(_qemu_user, uri), remedy, required=False)
+    checks = {kind: _libvirt(kind, uri) for kind, uri in settings.hypervisors.items()}
+    yield from checks.values()
+    if Hypervisor.QEMU in checks and checks[Hypervisor.QEMU].ok:
+        remedy = 'remove user = "root" from /etc/libvirt/qemu.conf, and restart libvirtd'
+        uri = settings.hypervisors[Hypervisor.QEMU]
+        yield _attempt("containment", "QEMU is not root", partial(_qemu_user, uri), remedy, required=False)
     if Hypervisor.LXC in settings.hypervisors:
         yield from _containers(settings)
     if Hypervisor.QEMU in settings.hypervisors:
@@ -195,6 +186,19 @@ def _hypervisors(settings: AgentSettings) -> Iterator[HostCheck]:
         yield HostCheck(
             "libvirt", "qemu-img", program is not None, program or "not found", "apt-get install qemu-utils"
         )
+
+
+def _libvirt(kind: Hypervisor, uri: str) -> HostCheck:
+    from virtcloud.agent.guests.hypervisor import (  # noqa: PLC0415 - libvirt may be missing
+        LIBVIRTD_REMEDY,
+        LibvirtDeadlines,
+        LibvirtHypervisor,
+    )
+
+    remedy = "install libvirt's drivers of these hypervisors, and start libvirtd (systemctl status libvirtd)"
+    with closing(LibvirtHypervisor(uri, LibvirtDeadlines(read_s=ANSWER_S))) as hypervisor:
+        check = _attempt("libvirt", f"{kind} at {uri}", lambda: f"{len(hypervisor.list_domains())} domains", remedy)
+    return replace(check, observation=check.observation.removesuffix(LIBVIRTD_REMEDY))
 
 
 def _qemu_user(uri: str) -> str:

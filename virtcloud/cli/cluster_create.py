@@ -9,10 +9,11 @@ from virtcloud.cli import differences, printing
 from virtcloud.cli.cluster_options import ClusterOptions, build_spec
 from virtcloud.cli.cluster_view import format_lease_end
 from virtcloud.cli.cluster_warnings import describe_missing_addresses, find_unreachable_sites
-from virtcloud.cli.options import Amount, DurationType, open_client
+from virtcloud.cli.options import Amount, DurationType, SizeType, open_client
 from virtcloud.cli.progress import wait_with_progress
 from virtcloud.client.api import Client
 from virtcloud.client.cluster import Cluster
+from virtcloud.jobs.request_values import DISK, MEMORY
 from virtcloud.model.cluster import (
     ClusterService,
     ClusterSpec,
@@ -24,7 +25,6 @@ from virtcloud.model.cluster import (
 )
 from virtcloud.model.durations import MAX_DEADLINE_S, MAX_LEASE_S
 from virtcloud.model.errors import GuestTaken, VirtcloudError
-from virtcloud.model.guest_spec import MIN_DISK_MB
 from virtcloud.model.views import ClusterView
 
 RENAME_GUESTS = (
@@ -61,11 +61,10 @@ GUEST_OPTIONS = {
     help="With --guests: the sites whose hosts SBF may choose.  [default: all sites]",
 )
 @click.option("--cpus", type=click.IntRange(1, 1024), help="Virtual processors of each guest.  [default: 1]")
-@click.option("--memory", type=Amount("MiB", 16), metavar="MIB", help="Memory of each guest in MiB.  [default: 256]")
+@click.option("--memory", type=SizeType(MEMORY), help="Memory of each guest, such as 4gb.  [default: 256mb]")
 @click.option(
     "--disk",
-    type=Amount("MiB", MIN_DISK_MB),
-    metavar="MIB",
+    type=SizeType(DISK),
     help="Size of each virtual machine's disk, or the amount of data that a container may write to its root file "
     "system.  [default: for a virtual machine, the size of the image; for a container, no limit]",
 )
@@ -73,7 +72,7 @@ GUEST_OPTIONS = {
     "--extra-disk",
     "extra_disks",
     multiple=True,
-    metavar="NAME=MIB",
+    metavar="NAME=SIZE",
     help="An extra disk of each guest; a container finds it at /mnt/NAME. May be repeated.",
 )
 @click.option(

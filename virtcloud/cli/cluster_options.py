@@ -8,7 +8,8 @@ from typing import IO
 
 from pydantic import ValidationError
 
-from virtcloud.cli.options import name_of, parse_name, split_names
+from virtcloud.cli.options import SizeType, name_of, parse_name, split_names
+from virtcloud.jobs.request_values import DISK
 from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.errors import BadInput
 from virtcloud.model.guest_spec import Guest
@@ -173,9 +174,12 @@ def _list_sizes(options: ClusterOptions) -> dict[str, object]:
 
 def _parse_disk(text: str) -> dict[str, object]:
     name, equals, size = text.partition("=")
-    if not (equals and size.isascii() and size.isdigit()):
-        raise BadInput(f"--extra-disk: expected NAME=MIB such as data=10240, got {text!r}")
-    return {"name": name, "size_mb": int(size)}
+    if not equals:
+        raise BadInput(f"--extra-disk: expected NAME=SIZE such as data=10gb, got {text!r}")
+    try:
+        return {"name": name, "size_mb": SizeType(DISK).parse(size)}
+    except BadInput as error:
+        raise BadInput(f"--extra-disk {name}: {error}") from error
 
 
 def add_user_data(guests: Iterable[Guest], text: str) -> tuple[Guest, ...]:

@@ -93,11 +93,12 @@ def _check_host(config: Path, *, as_json: bool) -> int:
 
 
 def _print_checks(checks: Sequence[HostCheck], failed: Sequence[HostCheck]) -> None:
-    """Print one line for each check, and the remedy below a failed check."""
-    for check in checks:
+    """Print one line for each check. Below failed checks with the same remedy, print the remedy once."""
+    for number, check in enumerate(checks, 1):
         mark = "ok  " if check.ok else "NO  " if check.required else "warn"
         click.echo(f"{mark} {check.group}: {check.name}" + (f": {check.observation}" if check.observation else ""))
-        if not check.ok and check.remedy:
+        is_last = all(other.ok or other.remedy != check.remedy for other in checks[number : number + 1])
+        if not check.ok and check.remedy and is_last:
             click.echo(f"     -> {check.remedy}")
     names = ", ".join(f"{check.group} ({check.name})" for check in failed)
     click.echo(f"this host is not ready for clusters: {names}" if failed else "this host is ready for clusters")

@@ -4,10 +4,11 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
+from virtcloud.jobs.request_values import ValueKind
 from virtcloud.model.durations import parse_duration
 from virtcloud.model.errors import BadInput
 from virtcloud.model.values import Name
@@ -57,8 +58,36 @@ def parse_name(text: str, option: str) -> Name:
         raise BadInput(f"{option}: {error}") from error
 
 
+class SizeType(click.ParamType):  # type: ignore[type-arg] # not generic in older releases of click
+    """A size on the command line, in the notation of batch systems (``4gb``). The converted value is in MiB."""
+
+    name = "size"
+
+    def __init__(self, kind: ValueKind, bare_unit: str = "mb") -> None:
+        """Create the type of sizes of this kind. A number without a unit has the unit ``bare_unit``: b or mb."""
+        self.kind = kind
+        self.bare_unit = bare_unit
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:  # noqa: ANN401 - click's signature
+        """Parse the option's value."""
+        try:
+            return self.parse(str(value))
+        except BadInput as error:
+            self.fail(str(error), param, ctx)
+
+    def parse(self, text: str) -> int:
+        """Return a size in MiB. Raise BadInput for a text that is no size, or a size that is not allowed."""
+        is_bare = text.isdecimal()
+        try:
+            return cast("int", self.kind.read(f"{text}{self.bare_unit}" if is_bare else text))
+        except ValueError as error:
+            unit = "bytes" if self.bare_unit == "b" else "MiB"
+            reason = f": a number without a unit is in {unit}" if is_bare else ""
+            raise BadInput(f"expected {self.kind.expected}, got {text!r}{reason}") from error
+
+
 class Amount(click.IntRange):
-    """A whole number on the command line, without its unit: 1024 means 1024 MiB if ``unit`` is MiB."""
+    """A whole number on the command line, without its unit: 100 means 100 Mbit/s if ``unit`` is Mbit/s."""
 
     def __init__(self, unit: str, minimum: int) -> None:
         """Create the type of amounts from ``minimum``."""

@@ -1,11 +1,13 @@
 """``virtcloud quota``: the limits and the usage of each user."""
 
+import sys
+
 import click
 
 from virtcloud.cli import printing
 from virtcloud.cli.groups import SummaryGroup
-from virtcloud.cli.options import DurationType, open_client
-from virtcloud.jobs.sizes import parse_bytes
+from virtcloud.cli.options import DurationType, SizeType, open_client
+from virtcloud.jobs.request_values import size_between
 from virtcloud.model.access import QuotaView
 from virtcloud.model.durations import MAX_LEASE_LIMIT_S, format_duration
 
@@ -16,28 +18,7 @@ The columns from ``clusters`` to ``memory`` and the column ``images`` show the u
 ``2 of 4``, or only the usage if the user has no limit. The columns ``max. sites`` and ``max. lease`` show only the
 limit.
 """
-MIB = 1 << 20
-
-
-class MemoryType(click.ParamType):  # type: ignore[type-arg] # not generic in older releases of click
-    """A size in the notation of batch systems (``64gb``), converted to MiB."""
-
-    name = "memory"
-
-    def convert(self, value: object, parameter: click.Parameter | None, context: click.Context | None) -> int:
-        """Return the size in MiB, rounded down. A value without a unit is a number of bytes.
-
-        Refuse a size between 0 and 1 MiB, which would become the limit 0.
-        """
-        try:
-            size = parse_bytes(str(value))
-        except ValueError:
-            self.fail(f"expected a size such as 64gb or 512mb, got {value!r}", parameter, context)
-        if 0 < size < MIB:
-            self.fail(
-                f"expected 0 or at least 1mb, got {value!r}: a number without a unit is in bytes", parameter, context
-            )
-        return size // MIB
+LIMIT = SizeType(size_between(0, sys.maxsize, "0, or a size of at least 1mb, such as 64gb"), "b")
 
 
 @click.group(cls=SummaryGroup)
@@ -72,8 +53,8 @@ def show_(context: click.Context, user: str | None, as_json: bool) -> None:
 @click.option("--networks", type=click.IntRange(0), help="Networks at the same time.")
 @click.option("--guests", type=click.IntRange(0), help="Guests at the same time.")
 @click.option("--cpus", type=click.IntRange(0), help="CPUs of all guests.")
-@click.option("--memory", type=MemoryType(), help="Memory of all guests, such as 64gb.")
-@click.option("--images", type=MemoryType(), help="Size of all images that SBF stores for the user, such as 100gb.")
+@click.option("--memory", type=LIMIT, help="Memory of all guests, such as 64gb.")
+@click.option("--images", type=LIMIT, help="Size of all images that SBF stores for the user, such as 100gb.")
 @click.option(
     "--lease", type=DurationType(MAX_LEASE_LIMIT_S), help="Maximum duration of a cluster, including all extensions."
 )

@@ -11,14 +11,14 @@ import httpx
 from pydantic import ValidationError
 
 from virtcloud import __version__
-from virtcloud.client.credentials import TokenSource, no_token
+from virtcloud.client.credentials import TokenSource, name_token_file, no_token
 from virtcloud.client.http_clients import SYSTEM_TRUST, TlsTrust, build_http_client, build_tls_context
 from virtcloud.client.http_errors import error_of_answer, error_of_response, explain_request_error
 from virtcloud.client.session_stream import HandshakeRefusedError, SessionStream, open_stream
 from virtcloud.current_call import current_call
 from virtcloud.model.call_context import REQUEST_ID_HEADER, TRACE_HEADER, RequestId
 from virtcloud.model.document import Document
-from virtcloud.model.errors import AnswerUnreadable, BadInput, ServiceUnreachable
+from virtcloud.model.errors import AnswerUnreadable, BadInput, ServiceUnreachable, VirtcloudError
 from virtcloud.model.validation_errors import locate_first_fault
 from virtcloud.tracing import current_traceparent
 
@@ -137,7 +137,7 @@ class Connection:
             raise ServiceUnreachable(explain_request_error(self.url, error)) from error
         is_unchanged = answer.status_code == NOT_MODIFIED and if_none_match is not None
         if not answer.is_success and not is_unchanged:
-            raise error_of_response(self.url, answer)
+            raise self._error_of(self.url, answer)
         etag, date = answer.headers.get("etag"), answer.headers.get("date")
         return SbfResponse(self.url, path, answer.content, etag, date, _find_cursor(answer), is_unchanged)
 
@@ -162,7 +162,7 @@ class Connection:
         except httpx.RequestError as error:
             raise ServiceUnreachable(explain_request_error(address, error)) from error
         if not answer.is_success:
-            raise error_of_response(address, answer)
+            raise self._error_of(address, answer)
         return SbfResponse(address, path, answer.content)
 
     @contextmanager
@@ -179,11 +179,14 @@ class Connection:
             with self._http.stream("GET", path, headers=headers, timeout=timeout) as answer:
                 if not answer.is_success:
                     answer.read()
-                    raise error_of_response(self.url, answer)
+                    raise self._error_of(self.url, answer)
                 start = offset if answer.status_code == PARTIAL_CONTENT else 0
                 yield FileTransfer(start, answer.headers.get("etag"), answer.iter_raw())
         except httpx.RequestError as error:
             raise ServiceUnreachable(explain_request_error(self.url, error)) from error
+
+    def _error_of(self, url: str, answer: httpx.Response) -> VirtcloudError:
+        return name_token_file(error_of_response(url, answer), self.token)
 
     def _headers(self) -> dict[str, str]:
         """Return the headers of a call.
@@ -220,7 +223,8 @@ class Connection:
         try:
             return open_stream(address, path, params, headers, USER_AGENT, tls, timeout=self._timeout + wait)
         except HandshakeRefusedError as error:
-            raise error_of_answer(address, error.status, error.content, path) from error
+            refused = error_of_answer(address, error.status, error.content, path)
+            raise name_token_file(refused, self.token) from error
 
     def _check_encryption(self, address: str) -> None:
         if self.url.startswith("https:") and not address.startswith("https:"):

@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 
 from pydantic import SecretStr
 
-from virtcloud.model.errors import BadInput, Unauthenticated
+from virtcloud.model.errors import BadInput, Unauthenticated, VirtcloudError
 
 FILE_VARIABLE = "VIRTCLOUD_TOKEN_FILE"
 CA_VARIABLE = "VIRTCLOUD_CA_FILE"
@@ -86,6 +86,20 @@ def token_source(url: str, token: str | SecretStr | None = None, file: str | Pat
     if url.startswith("unix:"):
         return no_token
     return read_default_token
+
+
+def find_token_file(source: TokenSource) -> Path | None:
+    """Return the existing file from which ``source`` reads the token, or None for a token from elsewhere."""
+    path = source.path if isinstance(source, FileToken) else None
+    if source is read_default_token:
+        path = default_token_file()
+    return path if path is not None and path.exists() else None
+
+
+def name_token_file(error: VirtcloudError, source: TokenSource) -> VirtcloudError:
+    """Return an error that SBF answered. If SBF refused the token, the message begins with the token's file."""
+    path = find_token_file(source) if isinstance(error, Unauthenticated) else None
+    return error if path is None else Unauthenticated(f"token file {path}: {error}")
 
 
 def read_token(path: Path) -> SecretStr:

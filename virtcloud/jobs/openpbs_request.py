@@ -4,8 +4,8 @@ from typing import Dict, Iterator, NamedTuple, Optional, Sequence, Tuple
 
 from virtcloud.jobs.request import HostGuests, JobRequest
 from virtcloud.jobs.request_file import check_host_count
-from virtcloud.jobs.request_values import MIB, RequestError
-from virtcloud.jobs.sizes import format_seconds, parse_bytes, parse_seconds
+from virtcloud.jobs.request_values import RequestError
+from virtcloud.jobs.sizes import MIB, format_seconds, parse_bytes, parse_seconds
 
 DEFAULT_PLACE = "scatter:excl"
 EXCLUSIVE = ("excl", "exclhost")

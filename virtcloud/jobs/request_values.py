@@ -4,7 +4,7 @@ import ipaddress
 import re
 from typing import Callable, NamedTuple, Tuple
 
-from virtcloud.jobs.sizes import parse_bytes
+from virtcloud.jobs.sizes import parse_mib
 
 NAME_PATTERN = r"[a-z][a-z0-9-]{0,31}"
 PRIVATE_NETWORK = "private"
@@ -13,7 +13,6 @@ MIN_MEMORY_MB = 16
 MAX_MEMORY_MB = 16 * 1024 * 1024
 MIN_DISK_MB = 16
 MAX_DISK_MB = 64 * 1024 * 1024
-MIB = 1 << 20
 SPECIAL_NETWORKS = {
     "0.0.0.0/8": "unspecified",
     "127.0.0.0/8": "loopback",
@@ -68,11 +67,11 @@ def _read_network_name(text: str) -> object:
     return None if text == PRIVATE_NETWORK else NAME.read(text)
 
 
-def _size_between(lowest_mb: int, highest_mb: int, expected: str) -> ValueKind:
+def size_between(lowest_mb: int, highest_mb: int, expected: str) -> ValueKind:
     """Return the kind of sizes such as ``4gb``. The parser returns a size in MiB."""
 
     def read(text: str) -> int:
-        size_mb = parse_bytes(text) // MIB
+        size_mb = parse_mib(text)
         if not lowest_mb <= size_mb <= highest_mb:
             raise ValueError(text)
         return size_mb
@@ -109,9 +108,9 @@ def _read_path(text: str) -> str:
 NAME = ValueKind("a name that matches " + NAME_PATTERN, _matcher(re.compile(NAME_PATTERN)))
 NETWORK = ValueKind(NAME.expected, _read_network_name)
 OWNERS = ValueKind("names of users such as bob+carol", _matcher(_OWNER), many=True)
-MEMORY = _size_between(MIN_MEMORY_MB, MAX_MEMORY_MB, "a size from %dmb to 16tb, such as 4gb" % MIN_MEMORY_MB)
+MEMORY = size_between(MIN_MEMORY_MB, MAX_MEMORY_MB, "a size from %dmb to 16tb, such as 4gb" % MIN_MEMORY_MB)
 CPUS = integer_between(1, 1024)
-DISK = _size_between(MIN_DISK_MB, MAX_DISK_MB, "a size from %dmb to 64tb, such as 10gb" % MIN_DISK_MB)
+DISK = size_between(MIN_DISK_MB, MAX_DISK_MB, "a size from %dmb to 64tb, such as 10gb" % MIN_DISK_MB)
 PIDS = integer_between(16, 4000000)
 BANDWIDTH = integer_between(1, 400000, "Mbit/s")
 FILTERS = ValueKind("addresses or open", _matcher(re.compile("addresses|open")))

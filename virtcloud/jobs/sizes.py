@@ -3,6 +3,7 @@
 import re
 
 UNITS = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40, "pb": 1 << 50}
+MIB = UNITS["mb"]
 WORD_BYTES = 8
 SIZE = re.compile(r"([0-9]{1,15})([kmgtp]?[bw])?", re.IGNORECASE)
 TIME = re.compile(r"((?:[0-9]{1,6}:){0,3}[0-9]{1,9})(?:\.[0-9]+)?")
@@ -22,6 +23,17 @@ def parse_bytes(text: str) -> int:
     unit = (match.group(2) or "b").lower()
     factor = WORD_BYTES if unit.endswith("w") else 1
     return int(match.group(1)) * UNITS[unit.replace("w", "b")] * factor
+
+
+def parse_mib(text: str) -> int:
+    """Parse a size, and return the number of MiB, rounded down.
+
+    Raise ValueError for a text in another notation, and for a size between 0 and 1 MiB, which would become 0.
+    """
+    size = parse_bytes(text)
+    if 0 < size < MIB:
+        raise ValueError(text)
+    return size // MIB
 
 
 def parse_seconds(text: str) -> int:

@@ -84,8 +84,10 @@ def unreadable_job(number: str, server: SchedulerServer) -> SchedulerJob:
     )
 
 
-def parse_nodes(result: CommandResult) -> set[str]:
-    """Return the host of each vnode in the output of ``pbsnodes -a -F json``.
+def parse_nodes(result: CommandResult) -> dict[str, str]:
+    """Return the attribute ``Mom`` of each node in the output of ``pbsnodes -a -F json``.
+
+    The name of a node is the name of its vnodes up to ``[``, as in the hooks. ``Mom`` can be a full domain name.
 
     Raise SchedulerUnavailable if ``pbsnodes`` failed or printed other output.
     """
@@ -93,7 +95,10 @@ def parse_nodes(result: CommandResult) -> set[str]:
         raise SchedulerUnavailable(result.failure)
     try:
         nodes = _parse_json(result)["nodes"]
-        return {str(attributes.get("Mom") or name).partition(",")[0] for name, attributes in nodes.items()}
+        return {
+            vnode.partition("[")[0]: str(attributes.get("Mom") or vnode).partition(",")[0]
+            for vnode, attributes in nodes.items()
+        }
     except (KeyError, ValueError, AttributeError) as error:
         raise SchedulerUnavailable(f"{result.command}: expected nodes, got other output") from error
 
@@ -187,8 +192,8 @@ class OpenPbsScheduler:
             )
         return jobs
 
-    def nodes(self) -> Collection[str]:
-        """Return the hosts of all vnodes. Raise SchedulerUnavailable if the command fails."""
+    def nodes(self) -> Mapping[str, str]:
+        """Return the host name of each node, by the node's name. Raise SchedulerUnavailable if the command fails."""
         return parse_nodes(self._run(("pbsnodes", "-a", "-F", "json")))
 
     def _read(self, numbers: Sequence[str], server: SchedulerServer) -> dict[ClusterKey, SchedulerJob]:

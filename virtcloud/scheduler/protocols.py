@@ -18,8 +18,8 @@ class Scheduler(Protocol):
     def jobs(self, server: SchedulerServer, numbers: Collection[str]) -> Mapping[ClusterKey, SchedulerJob]:
         """Return the jobs with these numbers, in any state, and all running jobs that requested a cluster."""
 
-    def nodes(self) -> Collection[str]:
-        """Return the names of all hosts of the batch system, with or without a running job."""
+    def nodes(self) -> Mapping[str, str]:
+        """Return the host name of each node of the batch system, by the node's name, with or without a running job."""
 
 
 class ClusterApi(Protocol):

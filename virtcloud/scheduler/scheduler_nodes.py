@@ -16,15 +16,19 @@ ALERT_SHARE = 0.1
 
 
 def find_unfit_nodes(
-    nodes: Collection[str], topology: Topology, names: Mapping[str, str], apart: Collection[str]
+    nodes: Mapping[str, str], topology: Topology, names: Mapping[str, str], apart: Collection[str]
 ) -> list[Alert]:
     """Return an alert for each node that is not a host in the topology. Skip nodes that match a pattern of ``apart``.
 
-    ``names`` is the setting ``hosts``, which maps nodes to their names in SBF's topology. ``apart`` is the setting of
-    the same name.
+    ``nodes`` maps nodes to their host names. ``names`` is the setting ``hosts``, which maps nodes to their names in
+    SBF's topology. ``apart`` is the setting of the same name. Both settings can contain names of nodes and host names.
     """
-    checked = sorted(node for node in nodes if not any(fnmatchcase(node, pattern) for pattern in apart))
-    return [alert for node in checked for alert in _check_node(node, element_of_host(node, names), topology)]
+    alerts: list[Alert] = []
+    for node, host in sorted(nodes.items()):
+        if not any(fnmatchcase(name, pattern) for name in (node, host) for pattern in apart):
+            element = names.get(node) or names.get(host) or element_of_host(node, names)
+            alerts.extend(_check_node(node, element, topology))
+    return alerts
 
 
 def _check_node(node: str, name: str, topology: Topology) -> Iterator[Alert]:

@@ -110,15 +110,16 @@ def unreadable_job(number: str, server: SchedulerServer) -> SchedulerJob:
     )
 
 
-def parse_nodes(result: CommandResult) -> set[str]:
-    """Return the nodes in the output of ``pbsnodes -x``.
+def parse_nodes(result: CommandResult) -> dict[str, str]:
+    """Return the nodes in the output of ``pbsnodes -x``. In Torque, the name of a node is its host name.
 
     Raise SchedulerUnavailable if ``pbsnodes`` failed, or if its output is not XML.
     """
     try:
         if result.code != 0:
             raise SchedulerUnavailable(result.failure)
-        return {_find_text(element, "name") for element in _parse_xml(result).iter("Node")}
+        names = [_find_text(element, "name") for element in _parse_xml(result).iter("Node")]
+        return {name: name for name in names}
     except ValueError as error:
         raise SchedulerUnavailable(f"{result.command}: expected nodes, got other output") from error
 
@@ -187,8 +188,8 @@ class TorqueScheduler:
                 jobs |= self._read_job(number, server)
         return jobs
 
-    def nodes(self) -> Collection[str]:
-        """Return all nodes. Raise SchedulerUnavailable if the command fails."""
+    def nodes(self) -> Mapping[str, str]:
+        """Return the host name of each node, by the node's name. Raise SchedulerUnavailable if the command fails."""
         return parse_nodes(self._run(("pbsnodes", "-x")))
 
     def describe_job(self, number: str, server: SchedulerServer, names: Mapping[str, str]) -> JobStatement:

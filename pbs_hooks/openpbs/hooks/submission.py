@@ -1,6 +1,6 @@
 """The events queuejob and modifyjob: parse and check the request of a submitted or altered job."""
 
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, Tuple
 
 from pbs_hooks.kit.sbf_client import SbfUnreachable
 from pbs_hooks.openpbs.hooks.pbs_job import (
@@ -34,8 +34,9 @@ class JobOwner(NamedTuple):
 
 
 class AdmittedJob(NamedTuple):
-    """The ``place`` of an admitted job, and the content of its request file."""
+    """The request of an admitted job, the job's ``place``, and the content of its request file."""
 
+    request: JobRequest
     place: str
     content: Optional[str]
 
@@ -60,6 +61,7 @@ def queuejob(event: ServerHookEvent) -> None:
         return
     user = str(job.Job_Owner).partition("@")[0] if is_moved else str(event.requestor)
     admitted = _admit(event, line, content, read_job_shape(job), JobOwner(user))
+    _check_network(event, admitted.request, JobOwner(user))
     job.Resource_List["place"] = event.pbs.place(admitted.place)
     job.Checkpoint = event.pbs.checkpoint(NO_CHECKPOINT)
     if admitted.content is not None and admitted.content != content:
@@ -68,6 +70,9 @@ def queuejob(event: ServerHookEvent) -> None:
 
 def modifyjob(event: ServerHookEvent) -> None:
     """Check an altered job. The request of a running job must not change. A queued job is checked as at submission.
+
+    But a network that the job already requested is not checked again: the job can wait for the end of another job that
+    uses the name (``-W depend``).
 
     Raises RequestError if the change must be rejected.
 
@@ -90,6 +95,8 @@ def _alter_queued(event: ServerHookEvent, before: Optional[str], line: Optional[
     if line is not None:
         owner = JobOwner(str(former.euser), cluster_key(former))
         admitted = _admit(event, line, content, read_job_shape(job, former), owner)
+        if (admitted.request.net, admitted.request.name) != _requested_network(former, before):
+            _check_network(event, admitted.request, owner)
         if admitted.place != read_job_shape(job, former).place:
             job.Resource_List["place"] = event.pbs.place(admitted.place)
         content = admitted.content
@@ -99,8 +106,19 @@ def _alter_queued(event: ServerHookEvent, before: Optional[str], line: Optional[
         job.Checkpoint = event.pbs.checkpoint(NO_CHECKPOINT)
 
 
+def _requested_network(former: Any, line: Optional[str]) -> Optional[Tuple[Optional[str], Optional[str]]]:
+    """Return ``net`` and ``name`` of the request before the change, or None without a valid request."""
+    if line is None:
+        return None
+    try:
+        request = parse_stored_request(line, read_resource(former, SPEC_RESOURCE))
+    except RequestError:
+        return None
+    return request.net, request.name
+
+
 def _admit(event: ServerHookEvent, line: str, content: Optional[str], job: JobShape, owner: JobOwner) -> AdmittedJob:
-    """Check a request against the job, the settings, the image folder, and the networks that run now.
+    """Check a request against the job, the settings, and the image folder.
 
     ``content`` is the content of the request file; None if it was not read yet.
     """
@@ -114,8 +132,7 @@ def _admit(event: ServerHookEvent, line: str, content: Optional[str], job: JobSh
     request = parse_stored_request(line, content)
     place = admit_pbs_job(request, job, event.settings.longest_walltime)
     check_images(event.settings.images, request.images, owner.user)
-    _check_network(event, request, owner)
-    return AdmittedJob(place, content)
+    return AdmittedJob(request, place, content)
 
 
 def _check_caller(event: ServerHookEvent, user: str) -> None:

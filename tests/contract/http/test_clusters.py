@@ -25,6 +25,21 @@ def test_a_cluster_is_created_once(world: World) -> None:
     ]
 
 
+def test_vlan_ids_are_sorted_by_site_in_every_answer(world: World) -> None:
+    """In the topology, the site praha comes before the site plzen."""
+    request = body("praha-h1", "plzen-h1")
+    dry = ask(world, "PUT", "/v1/clusters/demo?dry_run=true", request)
+    answers = [dry, *(ask(world, "PUT", "/v1/clusters/demo", request) for _ in range(2))]
+    assert [list(answer.json()["vlans"]) for answer in answers] == [["plzen", "praha"]] * 3
+
+
+def test_a_member_at_a_further_site_shows_sorted_vlan_ids(world: World) -> None:
+    world.put("root", spec("praha-h1", name="lab"))
+    member = {"spec": spec(joins="lab", hosts=["plzen-h1"]).model_dump(mode="json")}
+    answers = [ask(world, "PUT", "/v1/clusters/member", member) for _ in range(2)]
+    assert [list(answer.json()["vlans"]) for answer in answers] == [["plzen", "praha"]] * 2
+
+
 def test_another_spec_with_the_same_key_is_a_conflict(world: World) -> None:
     world.put("demo", spec("brno-h1"))
     status, kind, detail = problem(ask(world, "PUT", "/v1/clusters/demo", body("brno-h2")))

@@ -117,7 +117,7 @@ def test_an_element_that_may_carry_a_cluster_cannot_be_removed(world: World, whe
     if when == "quarantined":
         remedy = (
             "wait until every element has confirmed the removal; if an element will never return, an administrator can "
-            "declare the cluster's VLAN ID clean (virtcloud pool clean SITE VLAN --reason TEXT)"
+            "declare the cluster's VLAN ID clean (virtcloud pool clean SITE VLAN --cluster KEY --reason TEXT)"
         )
     assert str(caught.value) == (
         f"cluster demo ({state}) needs brno-h1, which would vanish or change its kind or site: {remedy}"
@@ -216,7 +216,7 @@ def test_a_vlan_id_in_quarantine_cannot_leave_a_pool(world: World) -> None:
     world.settle()
     remedy = (
         "wait until every element has confirmed the removal; if an element will never return, an administrator can "
-        "declare the cluster's VLAN ID clean (virtcloud pool clean SITE VLAN --reason TEXT)"
+        "declare the cluster's VLAN ID clean (virtcloud pool clean SITE VLAN --cluster KEY --reason TEXT)"
     )
     with pytest.raises(Conflict) as caught:
         world.put_pool("brno", "101-139")

@@ -67,7 +67,7 @@ def test_a_transport_in_use_keeps_its_ids(world: World, when: str, vnis: str | N
         world.settle()
         remedy = (
             "wait until every element has confirmed the removal; if an element will never return, an administrator can "
-            "declare the cluster's VLAN ID clean (virtcloud pool clean SITE VLAN --reason TEXT)"
+            "declare the cluster's VLAN ID clean (virtcloud pool clean SITE VLAN --cluster KEY --reason TEXT)"
         )
     replacement = {"name": "evpn", "kind": "evpn", "vnis": vnis, "asn": 65000} if vnis else VPLS
     with pytest.raises(Conflict) as caught:

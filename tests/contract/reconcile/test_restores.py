@@ -18,6 +18,7 @@ from sqlalchemy import update
 
 from sbf_service.reconcile.deadlines import SUSPENDED_AFTER_S
 from sbf_service.store.confirmations import confirm_revision
+from sbf_service.store.elements import make_element_view
 from sbf_service.store.guest_power import set_guest_power
 from sbf_service.store.leases import acquire_lease
 from sbf_service.store.metric_counts import count_installation
@@ -183,6 +184,21 @@ def test_an_element_declared_clean_blocks_no_cluster(machines: Machines) -> None
     assert [(row.who, row.element, row.why) for row in restored.audit("element_said_clean")] == [
         ("eva", "brno-h2", "scrapped")
     ]
+
+
+def test_an_element_declared_clean_does_not_count_as_unread(machines: Machines) -> None:
+    machines.world.put("demo", spec("brno-h1", "brno-h2"))
+    machines.back_up()
+    restored = machines.restore()
+    former = restored.view("demo").version
+    with restored.store.change(who="eva") as unit:
+        declare_element_clean(unit, "brno-h2", "scrapped")
+        view = make_element_view(unit, "brno-h2")
+    assert view.trouble == "declared clean; it has not confirmed its wanted state since"
+    assert restored.view("demo").version > former
+    machines.settle()
+    with restored.store.read() as unit:
+        assert make_element_view(unit, "brno-h2").trouble is None
 
 
 def test_an_ended_cluster_returns_until_its_lease_ends(machines: Machines) -> None:

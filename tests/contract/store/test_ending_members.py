@@ -184,7 +184,7 @@ def test_the_addresses_of_a_guest_in_quarantine_are_taken(
         f"guest other has the {identity}, which a guest of cluster m1 has in the same network: cluster m1 has ended, "
         "but the guest may still run: choose another, or wait until every element has confirmed the removal; if an "
         "element will never return, an administrator can declare the cluster's VLAN ID clean (virtcloud pool clean "
-        "SITE VLAN --reason TEXT)"
+        "SITE VLAN --cluster KEY --reason TEXT)"
     )
     with quarantined.store.change() as unit:
         declare_clean(unit, "praha", VlanId(100), "the host is scrap", quarantined.service.settings.timing.drain)

@@ -154,6 +154,19 @@ def test_an_unreachable_libvirt_fails_the_check(find_check: FindCheck, config: P
     assert (check.ok, check.required) == (False, True)
 
 
+def test_the_remedy_for_libvirt_is_printed_once(config: Path) -> None:
+    uris = {kind: f"{kind}+unix:///system?socket=/nowhere" for kind in ("qemu", "lxc")}
+    config.write_text(config.read_text() + "[hypervisors]\n" + "".join(f'{kind} = "{uris[kind]}"\n' for kind in uris))
+    lines = CliRunner().invoke(main, ["doctor", "--host", "--config", str(config)]).output.splitlines()
+    first = next(number for number, line in enumerate(lines) if "libvirt: " in line)
+    reason = "Failed to connect socket to '/nowhere': No such file or directory"
+    assert lines[first : first + 3] == [
+        *(f"NO   libvirt: {kind} at {uri}: libvirt does not answer at {uri}: {reason}" for kind, uri in uris.items()),
+        "     -> install libvirt's drivers of these hypervisors, and start libvirtd (systemctl status libvirtd)",
+    ]
+    assert len([line for line in lines if "libvirtd" in line]) == 1
+
+
 def test_a_listening_agent_passes_the_check(find_check: FindCheck, tmp_path: Path) -> None:
     assert not find_check("agent", "running").ok
     with socket.socket(socket.AF_UNIX) as agent:

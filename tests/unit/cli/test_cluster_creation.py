@@ -150,6 +150,12 @@ def test_limits_and_disks_of_guests_are_options(run: RunCommand, sbf: FakeSbf) -
     assert spread.spread.model_dump(include=set(LIMIT_FIELDS)) == LIMIT_FIELDS
 
 
+def test_sizes_may_have_a_unit(run: RunCommand, sbf: FakeSbf) -> None:
+    run(*CREATE, "--memory", "2gb", "--disk", "1tb", "--extra-disk", "data=64mb")
+    guest = sbf.requests[0].spec.guests[0]
+    assert (guest.memory_mb, guest.disk_mb, [disk.size_mb for disk in guest.disks]) == (2048, 1 << 20, [64])
+
+
 @pytest.mark.parametrize("disk", ["data", "data=", "data=x", "=64", "Data=64", "data=1"])
 def test_a_malformed_extra_disk_is_bad_input(run: RunCommand, sbf: FakeSbf, disk: str) -> None:
     result = run("cluster", "create", "a", "--host", "brno-h1", "--image", "busybox", "--extra-disk", disk)

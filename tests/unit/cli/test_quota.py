@@ -32,10 +32,11 @@ def test_memory_is_parsed_in_the_notation_of_batch_systems(run: RunCommand, sbf:
 def test_malformed_memory_is_not_sent(run: RunCommand, sbf: FakeSbf) -> None:
     result = run("quota", "set", "alice", "--memory", "much")
     assert (result.exit_code, sbf.put) == (2, [])
-    assert "expected a size such as 64gb or 512mb, got 'much'" in result.stderr
+    assert "expected 0, or a size of at least 1mb, such as 64gb, got 'much'" in result.stderr
 
 
-def test_a_limit_below_one_mib_is_not_rounded_to_zero(run: RunCommand, sbf: FakeSbf) -> None:
-    result = run("quota", "set", "alice", "--images", "1kb")
+@pytest.mark.parametrize(("size", "reason"), [("1kb", ""), ("1000", ": a number without a unit is in bytes")])
+def test_a_limit_below_one_mib_is_not_rounded_to_zero(run: RunCommand, sbf: FakeSbf, size: str, reason: str) -> None:
+    result = run("quota", "set", "alice", "--images", size)
     assert (result.exit_code, sbf.put) == (2, [])
-    assert "expected 0 or at least 1mb, got '1kb'" in result.stderr
+    assert f"expected 0, or a size of at least 1mb, such as 64gb, got '{size}'{reason}\n" in result.stderr

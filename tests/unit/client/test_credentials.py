@@ -123,6 +123,21 @@ def test_an_invalid_token_is_reported_with_its_file(home: Path) -> None:
         read_token(write(home / "t", "-----BEGIN CERTIFICATE-----"))
 
 
+def test_a_token_that_sbf_refuses_is_reported_with_its_file(home: Path, script: Script) -> None:
+    stored, named = write(home / "virtcloud" / "token", "vc_short"), write(home / "named", "vc_short")
+    for arguments, file in (([], stored), (["--token-file", str(named)], named)):
+        script.problem(401, "unauthenticated", "expected a complete token, got something else")
+        done = CliRunner().invoke(main, ["--url", script.url, *arguments, "whoami"])
+        expected = f"virtcloud: token file {file}: expected a complete token, got something else\n"
+        assert (done.exit_code, done.stderr) == (2, expected)
+
+
+def test_without_a_token_file_the_error_names_none(script: Script) -> None:
+    script.problem(401, "unauthenticated", "this SBF requires a token")
+    done = CliRunner().invoke(main, ["--url", script.url, "whoami"])
+    assert done.stderr == "virtcloud: this SBF requires a token\n"
+
+
 @pytest.mark.parametrize("token", [b"vc_a\nvc_b\n", b"vc_\xff\n", "vc_é\n".encode(), b"vc_a b\n", b"password\n"])
 def test_text_that_is_no_token_is_neither_sent_nor_shown(home: Path, script: Script, token: bytes) -> None:
     (home / "t").write_bytes(token)

@@ -178,9 +178,10 @@ def test_a_server_that_is_not_active_is_unavailable(code: int, out: str, message
         parse_server(CommandResult("qstat -B", code, out, ""))
 
 
-def test_nodes_are_named_by_their_hosts() -> None:
+def test_nodes_are_named_by_their_vnodes() -> None:
     nodes = {"n1": {"Mom": "n1.example.org"}, "n1[0]": {"Mom": "n1.example.org"}, "n2": {"Mom": "n2,n2-ib"}, "n3": {}}
-    assert parse_nodes(CommandResult("pbsnodes", 0, json.dumps({"nodes": nodes}), "")) == {"n1.example.org", "n2", "n3"}
+    hosts = {"n1": "n1.example.org", "n2": "n2", "n3": "n3"}
+    assert parse_nodes(CommandResult("pbsnodes", 0, json.dumps({"nodes": nodes}), "")) == hosts
 
 
 @pytest.mark.parametrize(("code", "out"), [(1, "{}"), (0, "pbsnodes: Server has no node list"), (0, '{"nodes": []}')])

@@ -62,7 +62,7 @@ def test_a_server_that_is_not_active_is_unavailable(code: int, out: str) -> None
 def test_nodes_are_parsed() -> None:
     assert parse_nodes(
         CommandResult("pbsnodes", 0, "<Data><Node><name>n1</name><state>free</state></Node></Data>", "")
-    ) == {"n1"}
+    ) == {"n1": "n1"}
 
 
 def test_a_request_in_the_resource_named_other_is_recognized() -> None:

@@ -21,11 +21,8 @@ The layers are kept when a guest or the host restarts. After a change of the ima
 replaced by empty layers.
 """
 
-import contextlib
 import errno
 import os
-import subprocess
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,12 +35,12 @@ from virtcloud.agent.files import refuse_os_errors, write_durably
 from virtcloud.agent.guests import mounts
 from virtcloud.agent.guests.id_ranges import FIRST_ID, IDS_PER_GUEST, IdRanges
 from virtcloud.agent.guests.image_folder import is_same_image
-from virtcloud.agent.guests.shifted_owners import PROGRESS_S, shift_owners
+from virtcloud.agent.guests.shifted_owners import shift_owners
+from virtcloud.agent.tree_removal import remove_tree
 from virtcloud.model.document import Document
 
 ROOT, LAYERS, IMAGE, LAYERS_FILE, RECORD = "root", "layers", "image", "layers.ext4", "root.json"
 FOLDER_MODE = 0o710  # the superuser inside the guest may enter the folder, and the guest's other users may not
-REMOVE_TIMEOUT_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +135,7 @@ class GuestRoots:
         for name in (RECORD, LAYERS_FILE):
             (path / name).unlink(missing_ok=True)
         for name in (ROOT, IMAGE, LAYERS):
-            _remove_tree(path / name, self._progress)
+            remove_tree(path / name, self._progress)
 
     def _create_root(self, path: Path, image: Path, shift: int, size_mb: int | None) -> Literal["mount", "files"]:
         """Create empty layers, and mount the root. Return how the owners are shifted (`RootRecord`).
@@ -209,32 +206,3 @@ def _read_record(path: Path) -> RootRecord | None:
     except ValidationError as error:
         log.warning("guest_root_record_malformed", path=path, error=error)
         return None
-
-
-def _remove_tree(folder: Path, progress: Callable[[], object]) -> None:
-    """Remove a folder to which a guest could write. rm(1) follows no symbolic links and handles deep trees."""
-    with contextlib.suppress(OSError):
-        folder.rmdir()  # faster than the start of rm(1), if the folder is empty
-    if not folder.exists():
-        return
-    argv = ["rm", "-rf", "--one-file-system", "--", str(folder)]
-    with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, errors="replace") as process:  # noqa: S603 - no shell
-        try:
-            messages = _wait_for_end(process, folder, progress)
-        except BaseException:
-            process.kill()
-            raise
-    if process.returncode:
-        raise OSError(process.returncode, " ".join(messages.split()), str(folder))
-
-
-def _wait_for_end(process: "subprocess.Popen[str]", folder: Path, progress: Callable[[], object]) -> str:
-    """Wait for the end of rm(1), and return its error messages. Raise OSError after `REMOVE_TIMEOUT_S`."""
-    deadline = time.monotonic() + REMOVE_TIMEOUT_S
-    while True:
-        try:
-            return process.communicate(timeout=PROGRESS_S)[1]
-        except subprocess.TimeoutExpired as error:
-            progress()
-            if time.monotonic() > deadline:
-                raise OSError(0, f"rm took longer than {REMOVE_TIMEOUT_S:g} s", str(folder)) from error

@@ -22,6 +22,7 @@ from virtcloud.agent.guests.domains import NAMESPACE, DomainOwnership, GuestDoma
 from virtcloud.model.errors import Refused, Unreachable
 
 T = TypeVar("T")
+LIBVIRTD_REMEDY = "; check libvirtd: systemctl status libvirtd"
 CALLS_AT_ONCE = 5
 """libvirtd executes at most this number of calls of one connection at once (``max_client_requests``, libvirtd.conf)."""
 _ALIVE = frozenset(
@@ -177,9 +178,7 @@ class LibvirtHypervisor:
         try:
             connection = LibvirtConnection(libvirt.open(self._uri))
         except libvirt.libvirtError as error:
-            raise Unreachable(
-                f"libvirt does not answer at {self._uri}: {error}; check libvirtd: systemctl status libvirtd"
-            ) from error
+            raise Unreachable(f"libvirt does not answer at {self._uri}: {error}{LIBVIRTD_REMEDY}") from error
         self._connections.append(connection)
         return connection
 

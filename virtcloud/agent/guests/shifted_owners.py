@@ -17,7 +17,7 @@ REVISION_MASK, REVISION_2, REVISION_3 = 0xFF000000, 0x02000000, 0x03000000  # li
 DATA_BYTES = 20  # struct vfs_cap_data: a word with revision and flags, and four words with capabilities
 EXECUTABLE = 0o111
 PROGRESS_S = 1.0
-"""Seconds between two reports of progress while many files of a guest are changed or removed."""
+"""Seconds between two reports of progress while many files of a guest are changed."""
 
 
 def shift_owners(folder: Path, shift: int, count: int, progress: Callable[[], object] = lambda: None) -> None:

@@ -10,7 +10,6 @@ The parent folder, which belongs to root, contains a digest of each complete fol
 import ctypes
 import os
 import pwd
-import subprocess
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Protocol
 from virtcloud.agent import log
 from virtcloud.agent.files import refuse_os_errors
 from virtcloud.agent.network.names import file_name
+from virtcloud.agent.tree_removal import remove_tree
 from virtcloud.model.errors import Refused
 
 ROOT_MODE = 0o711  # users can enter the folder, but not list it
@@ -28,7 +28,6 @@ USER_BYTES, USER_FILES, PAGE = 1 << 18, 32, 4096
 """The maximum numbers of bytes and of files that a user can add to the folder. ssh adds known hosts and sockets. A
 tmpfs stores each file in whole pages of ``PAGE`` bytes.
 """
-REMOVE_TIMEOUT_S = 60.0
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8  # linux/mount.h
 MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8
 
@@ -174,18 +173,12 @@ def _write(path: Path, text: str, account: pwd.struct_passwd) -> None:
 
 
 def _remove_tree(folder: Path) -> None:
-    """Remove a folder to which a user could write. rm(1) follows no symbolic links and handles deep trees."""
+    """Remove a folder to which a user could write, and which the user may have closed for its owner."""
     if not folder.exists():
         return
     folder.chmod(0o700)
     os.chown(folder, os.geteuid(), os.getegid())
-    argv = ["rm", "-rf", "--one-file-system", "--", str(folder)]
-    try:
-        result = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=REMOVE_TIMEOUT_S)  # noqa: S603 - no shell
-    except subprocess.TimeoutExpired as error:
-        raise OSError(error.timeout, f"rm took longer than {REMOVE_TIMEOUT_S:g} s", str(folder)) from error
-    if result.returncode:
-        raise OSError(result.returncode, " ".join(result.stderr.split()), str(folder))
+    remove_tree(folder)
 
 
 def _libc() -> ctypes.CDLL:

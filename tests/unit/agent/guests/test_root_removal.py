@@ -1,12 +1,15 @@
 """Tests of the removal of roots with very many files: progress is reported, and the time is limited."""
 
 import os
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
-from virtcloud.agent.guests import guest_roots
+from virtcloud.agent import tree_removal
 from virtcloud.agent.guests.guest_roots import GuestRoots
+from virtcloud.agent.tree_removal import read_work
 
 
 @pytest.fixture
@@ -22,7 +25,7 @@ def slow_rm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_long_removal_reports_progress(slow_rm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without progress, systemd kills an agent that removes a root with many files (WatchdogSec)."""
     slow_rm.write_text('#!/bin/sh\nsleep 2\nexec /bin/rm "$@"\n')
-    monkeypatch.setattr(guest_roots, "PROGRESS_S", 0.5)
+    monkeypatch.setattr(tree_removal, "PROGRESS_S", 0.5)
     progress: list[str] = []
     GuestRoots(tmp_path / "guests", progress=lambda: progress.append("made")).ensure_none("g1")
     assert (list((tmp_path / "guests/g1").iterdir()), progress[:2]) == ([], ["made", "made"])
@@ -30,7 +33,30 @@ def test_a_long_removal_reports_progress(slow_rm: Path, tmp_path: Path, monkeypa
 
 def test_an_endless_removal_is_ended(slow_rm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slow_rm.write_text("#!/bin/sh\nexec sleep 60\n")
-    monkeypatch.setattr(guest_roots, "PROGRESS_S", 0.1)
-    monkeypatch.setattr(guest_roots, "REMOVE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(tree_removal, "PROGRESS_S", 0.1)
+    monkeypatch.setattr(tree_removal, "TIMEOUT_S", 0.2)
     with pytest.raises(OSError, match=r"rm took longer than 0.2 s.*layers"):
         GuestRoots(tmp_path / "guests").ensure_none("g1")
+
+
+def test_a_removal_without_progress_is_ended_early(
+    slow_rm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file system that does not answer blocks rm(1). Until its end, the agent works on no other guest."""
+    slow_rm.write_text("#!/bin/sh\nexec sleep 60\n")
+    monkeypatch.setattr(tree_removal, "PROGRESS_S", 0.1)
+    monkeypatch.setattr(tree_removal, "STALL_S", 0.5)
+    with pytest.raises(OSError, match=r"rm made no progress for 0.5 s: check the file system of this folder.*layers"):
+        GuestRoots(tmp_path / "guests").ensure_none("g1")
+
+
+@pytest.mark.parametrize("command", ["while :; do :; done", "while :; do sleep 0.01; done"])
+def test_work_and_waits_count_as_progress(command: str) -> None:
+    with subprocess.Popen(["/bin/sh", "-c", command]) as process:  # noqa: S603 - no input of users
+        try:
+            first, deadline = read_work(process.pid), time.monotonic() + 10
+            while read_work(process.pid) == first and time.monotonic() < deadline:
+                time.sleep(0.05)
+            assert read_work(process.pid) != first
+        finally:
+            process.kill()

@@ -336,7 +336,20 @@ def test_a_removed_file_leaves_no_content(server_hook: ServerHook) -> None:
 
 def test_a_queued_job_may_use_its_own_networks_name(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
     sbf.say(NETWORK, (200, [{"key": "12.pbssrv", "spec": {"owner": "alice"}}]))
-    assert server_hook.alter("image=a:name=mine", walltime="0:30:00").accepted
+    assert server_hook.alter("image=a", vcluster="image=a:name=mine").accepted
+
+
+@pytest.mark.parametrize("before", ["image=a:name=mine", "spec=/x"])
+def test_a_queued_jobs_requested_name_is_not_checked_again(
+    server_hook: ServerHook, sbf: ScriptedSbf, before: str
+) -> None:
+    """The job can wait for the end of the job that uses the name (``-W depend``)."""
+    sbf.say(NETWORK, (200, [ROOT]))
+    former = {"vcluster_spec": '{"name":"mine","hosts":[{"guests":[{"image":"a"}]}]}'} if "spec" in before else None
+    assert server_hook.alter(before, former=former, walltime="0:30:00").accepted
+    assert server_hook.alter(before, former=former, vcluster="image=b:name=mine").accepted
+    found = server_hook.alter("image=a:name=other", vcluster="image=a:name=mine")
+    assert found.message == "vcluster: 'mine' is already running as job 11.pbssrv"
 
 
 @pytest.mark.parametrize("content", ["{}", ""])

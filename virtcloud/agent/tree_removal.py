@@ -1,0 +1,76 @@
+"""Removes folders to which guests or users could write.
+
+rm(1) follows no symbolic links and handles deep trees. The removal of millions of files can take minutes. A file system
+that does not answer, for example on a broken disk, blocks rm(1) forever, even after SIGKILL. Therefore the agent ends
+the removal when rm(1) makes no progress, and does not wait for the end of the killed process.
+"""
+
+import contextlib
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+PROGRESS_S = 1.0
+"""Seconds between two calls of ``progress``."""
+STALL_S = 60.0
+"""Seconds without progress after which rm(1) is killed."""
+TIMEOUT_S = 600.0
+"""Maximum duration of a removal in seconds."""
+KILLED_S = 1.0
+"""Maximum time in seconds to wait for the end of a killed rm(1)."""
+USED_TIME = slice(11, 13)
+"""The fields ``utime`` and ``stime`` of /proc/PID/stat, counted from the field after the name (proc_pid_stat(5))."""
+
+
+def remove_tree(folder: Path, progress: Callable[[], object] = lambda: None) -> None:
+    """Remove a folder. Idempotent. Call ``progress`` every `PROGRESS_S` seconds.
+
+    Raise OSError if rm(1) fails, makes no progress for `STALL_S` seconds, or takes longer than `TIMEOUT_S` seconds.
+    """
+    with contextlib.suppress(OSError):
+        folder.rmdir()  # faster than the start of rm(1), if the folder is empty
+    if not folder.exists():
+        return
+    argv = ["rm", "-rf", "--one-file-system", "--", str(folder)]
+    process = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, errors="replace")  # noqa: S603 - no shell
+    try:
+        messages = _wait_for_end(process, folder, progress)
+    except BaseException:
+        process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=KILLED_S)
+        raise
+    if process.returncode:
+        raise OSError(process.returncode, " ".join(messages.split()), str(folder))
+
+
+def _wait_for_end(process: "subprocess.Popen[str]", folder: Path, progress: Callable[[], object]) -> str:
+    """Wait for the end of rm(1), and return its error messages."""
+    work, now = "", time.monotonic()
+    deadline, stalls_at = now + TIMEOUT_S, now + STALL_S
+    while True:
+        try:
+            return process.communicate(timeout=PROGRESS_S)[1]
+        except subprocess.TimeoutExpired as error:
+            progress()
+            now, former, work = time.monotonic(), work, read_work(process.pid)
+            if work != former:
+                stalls_at = now + STALL_S
+            if now > stalls_at:
+                text = f"rm made no progress for {STALL_S:g} s: check the file system of this folder"
+                raise OSError(0, text, str(folder)) from error
+            if now > deadline:
+                raise OSError(0, f"rm took longer than {TIMEOUT_S:g} s", str(folder)) from error
+
+
+def read_work(pid: int) -> str:
+    """Return a text that changes while a process works: its processor time and the numbers of its context switches.
+
+    A process that waits for one answer of a file system has the same text until the answer. The process must not have
+    been waited for.
+    """
+    status = Path(f"/proc/{pid}/status").read_text()
+    switches = [line for line in status.splitlines() if "ctxt_switches" in line]
+    used = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[USED_TIME]
+    return " ".join([*switches, *used])
