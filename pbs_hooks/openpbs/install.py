@@ -158,6 +158,8 @@ SETTING_TABLES = {"server": SERVER_SETTINGS, "mom": MOM_SETTINGS}
 
 def check_settings(kind: HookKind, keys: SettingValues) -> None:
     """Raise BadInput for settings that the hook would reject."""
+    if kind == "server" and keys.get("sbf") is None:
+        raise BadInput("server: the hook's setting sbf: expected SBF's address, got none; pass --sbf https://HOST:PORT")
     try:
         validate_settings(dict(keys), SETTING_TABLES[kind])
     except SettingsError as error:

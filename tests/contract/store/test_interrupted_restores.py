@@ -123,6 +123,16 @@ def test_a_restore_on_a_full_disk_changes_nothing(tmp_path: Path) -> None:
     assert restore(backup, target).rows == backup.rows
 
 
+PASSFILE_REMEDY = (
+    "write a line for this host, port, database and role to the 'passfile' of the setting 'database'; the file needs "
+    "mode 0600, and must belong to SBF's user"
+)
+CERTIFICATE_REMEDY = (
+    "copy the certificate of the server, or its authority, to the file 'sslrootcert' of the setting 'database', and "
+    "let SBF's user read this file"
+)
+
+
 @pytest.mark.parametrize(
     ("cause", "remedy"),
     [
@@ -132,7 +142,25 @@ def test_a_restore_on_a_full_disk_changes_nothing(tmp_path: Path) -> None:
         ("canceling statement due to lock timeout", "wait until the other program that uses the database has ended"),
         ("database is locked", "wait until the other program that uses the database has ended"),
         ("disk I/O error", "free space on the database's disk, or replace the disk, and repeat the command"),
-        ("password authentication failed", "check the address and the rights of the database"),
+        ("unknown error", "check the address and the rights of the database"),
+        ("connection failed: fe_sendauth: no password supplied", PASSFILE_REMEDY),
+        (
+            'FATAL: password authentication failed for user "sbf" password retrieved from file "/etc/virtcloud/pgpass"',
+            "correct the password in the setting 'database' or in its 'passfile'",
+        ),
+        (
+            'root certificate file "/etc/virtcloud/database.crt" does not exist Either provide the file, …',
+            CERTIFICATE_REMEDY,
+        ),
+        ("SSL error: certificate verify failed", CERTIFICATE_REMEDY),
+        (
+            'server certificate for "db.example.org" (and 1 other name) does not match host name "10.99.0.13"',
+            "use a name of the server's certificate as the host in the setting 'database'",
+        ),
+        (
+            'FATAL: no pg_hba.conf entry for host "10.99.0.12", user "sbf", database "sbf", SSL encryption',
+            "permit SBF's role to log in from this machine, in the server's file pg_hba.conf",
+        ),
     ],
 )
 def test_an_error_of_the_database_has_a_remedy(cause: str, remedy: str) -> None:

@@ -57,21 +57,37 @@ def test_pages_of_batch_systems_name_the_certificate_of_sbf(name: str) -> None:
 
 def test_the_postgresql_page_uses_the_ansible_roles_connection_options() -> None:
     page = (ROOT / "docs" / "how-to" / "run-on-postgresql.md").read_text()
-    (settings,) = [tomllib.loads(block) for block in re.findall(r"```toml\n(.*?)```", page, re.DOTALL)]
+    settings, behind_balancer = [tomllib.loads(block) for block in re.findall(r"```toml\n(.*?)```", page, re.DOTALL)]
     defaults = yaml.safe_load((ROOT / "ansible" / "roles" / "sbf" / "defaults" / "main.yml").read_text())
     address, role = (text.partition("?")[2] for text in (settings["database"], defaults["sbf_database"]))
     assert re.findall(r"(\w+)=", address) == re.findall(r"(\w+)=", role.partition("'")[0])
     assert settings["relay"].keys() == {"address"}
+    assert behind_balancer.keys() == {"trusted_proxies"}
+
+
+def test_the_postgresql_page_configures_haproxy_as_ansible_does() -> None:
+    page = (ROOT / "docs" / "how-to" / "run-on-postgresql.md").read_text()
+    template = (ROOT / "ansible" / "roles" / "balancer" / "templates" / "haproxy.cfg.j2").read_text()
+    (block,) = re.findall(r"```haproxy\n(.*?)```", page, re.DOTALL)
+    role = {line.strip() for line in template.splitlines()}
+    assert [line.split()[0] for line in block.splitlines() if line.strip() not in role] == ["bind", "server", "server"]
 
 
 def test_each_scrape_job_of_sbf_uses_tls_and_a_token() -> None:
     page = (ROOT / "docs" / "how-to" / "watch-it.md").read_text()
     blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
     jobs = [job for block in blocks for job in block.get("scrape_configs", ())]
-    assert [job["job_name"] for job in jobs] == ["virtcloud"]
+    assert [job["job_name"] for job in jobs] == ["virtcloud", "virtcloud-hosts"]
     assert jobs[0]["scheme"] == "https"
     assert jobs[0]["tls_config"].keys() == {"ca_file"}
     assert jobs[0]["authorization"].keys() == {"credentials_file"}
+
+
+def test_the_monitoring_page_creates_the_folder_of_the_rules() -> None:
+    page = (ROOT / "docs" / "how-to" / "watch-it.md").read_text()
+    folder = re.search(r"cp monitoring/prometheus/\*\.yml (\S+)/\n", page)
+    assert folder
+    assert f"mkdir -p {folder[1]}\n" in page[: folder.start()]
 
 
 def test_every_page_is_in_the_list_of_pages() -> None:

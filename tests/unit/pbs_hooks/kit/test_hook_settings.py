@@ -36,6 +36,11 @@ def test_every_fault_names_the_kind_of_settings() -> None:
     assert [line.partition(": ")[0] for line in str(caught.value).splitlines()] == ["server", "server"]
 
 
+def test_a_server_hook_without_an_address_names_the_option() -> None:
+    with pytest.raises(BadInput, match=r"^server: the hook's setting sbf: expected .*, got none; pass --sbf "):
+        BUNDLED_SOURCES.check("server", {"token_file": "/etc/virtcloud/pbs.token"})
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{", "\xff"], ids=["empty", "a list", "incomplete", "not text"])
 def test_a_file_without_a_json_object_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "c.json").write_text(text, encoding="latin-1")
