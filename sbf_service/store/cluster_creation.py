@@ -23,7 +23,7 @@ from sbf_service.store.certified_networks import suspend_uncertified
 from sbf_service.store.claims import claim_vlans
 from sbf_service.store.cluster_documents import format_cluster, format_image_sources, make_joined_view
 from sbf_service.store.cluster_gateways import insert_gateways
-from sbf_service.store.cluster_keys import find_highest_attempt, find_newest_cluster, make_latest_attempt, next_turn
+from sbf_service.store.cluster_keys import find_highest_attempt, find_key_holders, make_latest_attempt, next_turn
 from sbf_service.store.cluster_planning import NewCluster, PlannedCluster, plan_cluster
 from sbf_service.store.cluster_statuses import read_cluster_statuses
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
@@ -148,7 +148,8 @@ def _put(unit: Unit, new_id: str, put: PutRequest) -> PutResult | AttemptWaits |
     Return AttemptWaits and the errors of the job's confirmation (JobUnproven and Forbidden) instead of raising them: an
     exception would undo the changes of the transaction.
     """
-    key, spec, row = put.key, put.request.spec, find_newest_cluster(unit, put.key)
+    key, spec, holders = put.key, put.request.spec, find_key_holders(unit, put.key)
+    row = holders.newest
     highest = find_highest_attempt(unit, row, spec.owner)
     decision = resolve_request(key, put.request, make_latest_attempt(row), highest)
     if row is not None and (row.quarantined or isinstance(decision, AttemptBlocked)):
@@ -165,7 +166,7 @@ def _put(unit: Unit, new_id: str, put: PutRequest) -> PutResult | AttemptWaits |
         origin = find_origin(spec.owner, unit.who)
         placed = spec if spec.spread is None else place_spread(unit, spec, origin, put.overcommit, put.limits)
         check_new_cluster(unit, put.quota, placed)
-        new = NewCluster(new_id, key, decision.attempt, placed, put.sees, row, requested=spec)
+        new = NewCluster(new_id, key, decision.attempt, placed, holders, put.sees, requested=spec)
         return PutResult(_create(unit, new, put.reserved), created=True)
     if row is None:
         raise make_unknown_error(key)
@@ -243,7 +244,7 @@ def _make_cluster_row(unit: Unit, new: NewCluster, cluster: LiveCluster) -> Clus
         traceparent=call.traceparent if call else None,
         id=new.id,
         key=new.key,
-        turn=next_turn(new.former, spec.owner),
+        turn=next_turn(new.holders.newest, spec.owner),
         attempt=new.attempt,
         owner=spec.owner,
         spec=spec.model_dump_json(),

@@ -19,7 +19,7 @@ from sbf_service.domain.wanted import compute_wanted
 from sbf_service.store.allocation import CanSeeOwner, ReservedVlans, can_see_none
 from sbf_service.store.capacity import place_spread
 from sbf_service.store.cluster_documents import make_joined_view
-from sbf_service.store.cluster_keys import find_highest_attempt, find_newest_cluster, make_latest_attempt
+from sbf_service.store.cluster_keys import find_highest_attempt, find_key_holders, make_latest_attempt
 from sbf_service.store.cluster_planning import NewCluster, plan_cluster
 from sbf_service.store.cluster_queries import IS_UNSETTLED
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
@@ -127,7 +127,8 @@ def dry_run_cluster(  # noqa: PLR0913 - the parameters of put_cluster
     If ``whole``, the differences include all clusters of the elements. If not, the differences include only the
     requested cluster and its network, because the caller must not see other owners' clusters.
     """
-    row = find_newest_cluster(unit, key)
+    holders = find_key_holders(unit, key)
+    row = holders.newest
     decision = resolve_request(
         key, request, make_latest_attempt(row), find_highest_attempt(unit, row, request.spec.owner)
     )
@@ -138,7 +139,7 @@ def dry_run_cluster(  # noqa: PLR0913 - the parameters of put_cluster
         placed = place_spread(unit, spec, origin, overcommit, limits)
         check_new_cluster(unit, quota, placed)
         attempt = decision.attempt if isinstance(decision, CreateAttempt) else 0
-        new = NewCluster(NO_ID, key, attempt, placed, sees)
+        new = NewCluster(NO_ID, key, attempt, placed, holders, sees)
         requested = _RequestedCluster(plan_cluster(unit, read_topology(unit), new, reserved).cluster, created=True)
     else:
         requested = _RequestedCluster(make_live_clusters(unit, [row])[0], created=False)

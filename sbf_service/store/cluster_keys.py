@@ -8,8 +8,9 @@ another owner in between.
 """
 
 import re
+from typing import NamedTuple
 
-from sqlalchemy import bindparam, exists, func, select
+from sqlalchemy import bindparam, exists, func, or_, select
 
 from sbf_service.domain.idempotency import LatestAttempt
 from sbf_service.store.cluster_documents import parse_shown_spec, parse_spec
@@ -21,12 +22,30 @@ from virtcloud.model.values import Name
 _IS_NAME = re.compile(Name.pattern).fullmatch
 _READ_NAMED = select(ClusterRow.key).where(ClusterRow.name == bindparam("name"))
 _NEWEST_FIRST = ClusterRow.turn.desc(), ClusterRow.attempt.desc()
-_READ_NEWEST = select(ClusterRow).where(ClusterRow.key == bindparam("key")).order_by(*_NEWEST_FIRST).limit(1)
+_OF_KEY = ClusterRow.key == bindparam("key")
+_READ_NEWEST = select(ClusterRow).where(_OF_KEY).order_by(*_NEWEST_FIRST).limit(1)
+_NEWEST_ID = select(ClusterRow.id).where(_OF_KEY).order_by(*_NEWEST_FIRST).limit(1).correlate(None).scalar_subquery()
+_READ_HOLDERS = select(ClusterRow).where(or_(ClusterRow.id == _NEWEST_ID, ClusterRow.name == bindparam("key")))
+
+
+class KeyHolders(NamedTuple):
+    """The newest cluster with a key, and the running cluster with another key that has this key as its name."""
+
+    newest: ClusterRow | None
+    named: ClusterRow | None
 
 
 def find_newest_cluster(unit: Unit, key: str) -> ClusterRow | None:
     """Return the newest cluster with a key, or None if no cluster ever had the key."""
     return unit.session.scalars(_READ_NEWEST, {"key": key}).first()
+
+
+def find_key_holders(unit: Unit, key: str) -> KeyHolders:
+    """Return the clusters that a new cluster with ``key`` could collide with. Ended clusters have no names."""
+    rows = unit.session.scalars(_READ_HOLDERS, {"key": key}).all()
+    of_key = (row for row in rows if row.key == key)
+    newest = max(of_key, key=lambda row: (row.turn, row.attempt), default=None)
+    return KeyHolders(newest, next((row for row in rows if row.key != key), None))
 
 
 def find_running_cluster(unit: Unit, name_or_key: str) -> ClusterRow | None:

@@ -24,10 +24,7 @@ from sbf_service.store.allocation import (
     allocate_network_ids,
     can_see_none,
 )
-from sbf_service.store.cluster_keys import (
-    find_key_by_name,
-    find_running_cluster,
-)
+from sbf_service.store.cluster_keys import KeyHolders, find_running_cluster
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.images import find_usable_sources
 from sbf_service.store.live_clusters import make_live_clusters
@@ -50,7 +47,7 @@ from virtcloud.model.values import ClusterKey, Name
 
 @dataclass(frozen=True, slots=True)
 class NewCluster:
-    """A cluster to be created. ``former`` is the newest cluster that had the same key, or None.
+    """A cluster to be created. ``holders`` are the clusters that already have the key as their key or name.
 
     ``requested`` is the caller's spec, or None in a dry run. In ``spec``, SBF has already placed the guests of a
     requested spread, so each guest has a host.
@@ -60,15 +57,15 @@ class NewCluster:
     key: str
     attempt: int
     spec: ClusterSpec
+    holders: KeyHolders
     sees: CanSeeOwner = can_see_none
-    former: ClusterRow | None = None
     images: Mapping[Name, ImageSource] = field(default_factory=dict)
     requested: ClusterSpec | None = None
 
     @property
     def version(self) -> int:
         """The version of the cluster's first view, higher than all versions of earlier clusters with this key."""
-        return 1 if self.former is None else self.former.version + 1
+        return 1 if self.holders.newest is None else self.holders.newest.version + 1
 
     @property
     def placement_text(self) -> str:
@@ -164,7 +161,7 @@ def _check_name_free(unit: Unit, new: NewCluster) -> None:
     Clusters that have ended do not count.
     """
     key, name = new.key, new.spec.name
-    if find_key_by_name(unit, key) is not None and (other := find_running_cluster(unit, key)) is not None:
+    if (other := new.holders.named) is not None:
         described = f"cluster {other.key}" if new.sees(other.owner) else "another cluster"
         raise NameTaken(f"the key {key} is the name of {described}: choose another key")
     if name is not None and (taken := find_running_cluster(unit, name)) is not None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from sbf_fakes.http_calls import ask, body, problem
 from sbf_fakes.world import World, spec
+from sqlalchemy import event
 
 from virtcloud.model.access import Role
 
@@ -40,6 +41,25 @@ def test_a_name_or_key_denotes_only_one_cluster(world: World) -> None:
         "name-taken",
         "the key loop is the name of cluster ring: choose another key",
     )
+
+
+def test_the_key_of_an_ended_cluster_can_become_a_name(world: World) -> None:
+    world.put("loop", spec("brno-h1"))
+    world.settle()
+    world.delete("loop")
+    world.settle()
+    world.put("ring", spec("brno-h1", name="loop"))
+    assert problem(ask(world, "PUT", "/v1/clusters/loop", request_for("brno-h2", attempt=1)))[1:] == (
+        "name-taken",
+        "the key loop is the name of cluster ring: choose another key",
+    )
+
+
+def test_one_statement_reads_the_holders_of_a_key(world: World) -> None:
+    statements: list[str] = []
+    event.listen(world.store.engine, "before_cursor_execute", lambda *call: statements.append(call[2]))
+    world.put("ring", spec("brno-h1"))
+    assert sum("\nFROM clusters" in statement and statement.startswith("SELECT") for statement in statements) == 1
 
 
 def test_only_entitled_callers_read_which_cluster_has_a_name(world: World) -> None:
