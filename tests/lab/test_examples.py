@@ -96,6 +96,7 @@ def test_the_collecting_example_uses_all_guests_at_once(lab: Lab, tmp_path: Path
     assert [(tmp_path / f"g{number}/result.txt").read_text().strip() for number in (1, 2, 3)] == results
 
 
+@pytest.mark.timeout(900)  # the first test on a machine builds the Debian image
 def test_the_bandwidth_example_runs_in_a_batch_system(lab: Lab, client: SbfClient) -> None:
     """Hooks create the cluster. The script logs in with plain ssh, and runs Debian's Open MPI at three sites."""
     root = debian_image.ensure_debian_root(debian_image.LIGHT, lambda _: None)

@@ -1,11 +1,20 @@
-"""Tests of ``virtcloud element try`` on emulated switches. The command changes no switch."""
+"""Tests of ``virtcloud element try`` on emulated switches. The command changes no switch.
 
+The command starts a program with the driver. Most tests run this program in the test's process instead, because the
+program's imports take a second of processor time.
+"""
+
+import importlib
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -23,7 +32,7 @@ ElementTry = Callable[..., Completed]
 
 
 @pytest.fixture
-def element_try(capfd: pytest.CaptureFixture[str]) -> ElementTry:
+def element_try_with_process(capfd: pytest.CaptureFixture[str]) -> ElementTry:
     """Return a function that runs ``virtcloud element try`` in this process. The driver runs in a subprocess."""
 
     def run(*arguments: object) -> Completed:
@@ -33,6 +42,28 @@ def element_try(capfd: pytest.CaptureFixture[str]) -> ElementTry:
         return Completed([], int(end.value.code or 0), output.out, output.err)
 
     return run
+
+
+@pytest.fixture
+def element_try(element_try_with_process: ElementTry, monkeypatch: pytest.MonkeyPatch) -> ElementTry:
+    """Return a function that runs ``virtcloud element try`` and its driver in this process."""
+    programs = SimpleNamespace(run=run_program, PIPE=subprocess.PIPE)
+    monkeypatch.setattr("virtcloud.cli.element_try.subprocess", programs)
+    return element_try_with_process
+
+
+def run_program(argv: list[str], **options: object) -> Completed:
+    """Run a module of SBF in this process, with the text ``input`` as its standard input."""
+    code, handler = 0, signal.getsignal(signal.SIGINT)
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as output:
+        patch.setattr(sys, "stdin", StringIO(str(options["input"])))
+        try:
+            importlib.import_module(argv[-1]).main()
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        finally:
+            signal.signal(signal.SIGINT, handler)
+    return Completed(argv, code, output.getvalue())
 
 
 def try_switch(
@@ -62,11 +93,11 @@ def test_a_trial_sends_only_show_commands(element_try: ElementTry, platform: str
     assert "100" in ended.stdout.partition("(none was sent):")[2]
 
 
-def test_vlans_and_ports_are_printed_as_understood(element_try: ElementTry, tmp_path: Path) -> None:
+def test_vlans_and_ports_are_printed_as_understood(element_try_with_process: ElementTry, tmp_path: Path) -> None:
     with emulate("cisco_ios") as switch:
         a, b, c = switch.port_names[:3]
         switch.occupy(vlans={20: "offices"}, access={a: 20}, trunks={b: [20], c: "all"}, native={b: 7}, shut=[a])
-        printed = rows(try_switch(element_try, switch, tmp_path).stdout)
+        printed = rows(try_switch(element_try_with_process, switch, tmp_path).stdout)
     assert "20 offices" in printed
     assert "VLAN IDs that the switch reserves: 1006" in printed
     assert "GigabitEthernet1/0/1 access 20 yes" in printed
@@ -173,6 +204,11 @@ def test_a_trial_does_not_claim_to_retry_an_unreachable_switch(element_try: Elem
 def test_bad_input_of_a_trial_is_exit_code_2(element_try: ElementTry, arguments: tuple[str, ...], message: str) -> None:
     ended = element_try("--username", "viewer", "--key-file", "/nowhere/key", *arguments)
     assert (ended.returncode, message in ended.stderr) == (2, True), ended.stderr
+
+
+def test_the_command_ends_with_its_drivers_exit_code(element_try_with_process: ElementTry) -> None:
+    login = ("--username", "viewer", "--key-file", "/nowhere/key")
+    assert element_try_with_process(*login, "--platform", "cisco_iso", "--address", "192.0.2.1").returncode == 2
 
 
 def test_a_password_in_another_encoding_is_bad_input(element_try: ElementTry, tmp_path: Path) -> None:

@@ -73,9 +73,9 @@ Make = Callable[..., OneSwitch]
 def make(tmp_path: Path) -> Iterator[Make]:
     with ExitStack() as stack:
 
-        def make_world(platform: str) -> OneSwitch:
+        def make_world(platform: str, read_timeout: float = 10) -> OneSwitch:
             switch = stack.enter_context(emulate(platform))
-            timing = {"read_timeout": 1.0}
+            timing = {"read_timeout": read_timeout}
             world = OneSwitch(f"sqlite:///{tmp_path / 'sbf.db'}", timing=timing, switch=switch, folder=tmp_path)
             stack.callback(world.close)
             world.begin()
@@ -123,7 +123,7 @@ def test_a_rebooted_port_is_in_no_other_clusters_vlan(platform: str, make: Make)
 
 @pytest.mark.parametrize("fault", ["disconnect", "disconnect written", "hang", "hang written"])
 def test_an_interrupted_save_frees_no_vlan_until_repeated(fault: str, make: Make) -> None:
-    world = make("cisco_ios")
+    world = make("cisco_ios", read_timeout=1 if "hang" in fault else 10)
     create_and_delete(world)
     world.switch.fail_save(fault)
     world.converge("brno-sw1")

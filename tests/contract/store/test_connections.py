@@ -21,7 +21,7 @@ from virtcloud.model.errors import DatabaseUnavailable
 SIMULTANEOUS = 20
 CREATE_SLOW_LOCK = text(
     "CREATE FUNCTION public.pg_try_advisory_lock(integer, integer) RETURNS boolean LANGUAGE sql "
-    "AS 'SELECT true FROM pg_sleep(1)'"
+    "AS 'SELECT true FROM pg_sleep(60)'"
 )
 
 
@@ -82,7 +82,7 @@ def test_a_server_that_does_not_answer_is_unavailable(empty_postgresql: str, mon
     monkeypatch.setattr(LimitedConnection, "answer_limit_s", 0.2)
     engine = make_engine(empty_postgresql)
     with pytest.raises(OperationalError, match=r"the database server did not answer within 0.2 s"):
-        sleep(engine, seconds=1)
+        sleep(engine, seconds=60)
     monkeypatch.undo()
     sleep(engine, seconds=0)
     engine.dispose()
@@ -97,19 +97,19 @@ def test_a_migration_can_take_longer_than_other_statements(
     with begin_migration(engine) as connection:
         connection.execute(text("SELECT pg_sleep(0.5)"))
     with pytest.raises(OperationalError, match="did not answer"):
-        sleep(engine, seconds=1)
+        sleep(engine, seconds=60)
     engine.dispose()
 
 
 @pytest.mark.postgresql
 def test_a_listener_fails_if_the_server_does_not_answer(empty_postgresql: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the change reader would wait for ever, and publish no changes of other replicas."""
-    monkeypatch.setattr(SeparateConnection, "answer_limit_s", 0.2)
     engine = make_engine(empty_postgresql)
     with listen_for_notices(engine, "one") as listener:
         listener.check()
+        monkeypatch.setattr(SeparateConnection, "answer_limit_s", 0.2)
         with pytest.raises(DriverError, match=r"the database server did not answer within 0.2 s"):
-            listener.connection.execute("SELECT pg_sleep(1)")
+            listener.connection.execute("SELECT pg_sleep(60)")
     engine.dispose()
 
 
@@ -125,7 +125,7 @@ def test_an_advisory_lock_without_an_answer_is_unavailable(
 
 @pytest.fixture
 def slow_locks(empty_postgresql: str) -> Iterator[Engine]:
-    """A database that answers requests for advisory locks after one second."""
+    """A database that answers requests for advisory locks after a minute."""
     engine = make_engine(f"{empty_postgresql}&options=-c%20search_path%3Dpublic,pg_catalog")
     with engine.begin() as connection:
         connection.execute(CREATE_SLOW_LOCK)

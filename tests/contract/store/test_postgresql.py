@@ -95,6 +95,14 @@ def test_a_suspended_replica_loses_its_locks(world: World) -> None:
         assert connection.execute(text("SELECT count(*) FROM sites WHERE present")).scalar_one() == 3
 
 
+def test_the_sort_order_of_the_tests_ignores_hyphens(empty_postgresql: str) -> None:
+    """A dependence on the order of bytes is therefore found."""
+    engine = make_engine(empty_postgresql)
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT 'aa' < 'a-b' AND 'a-b' < 'B'")).scalar_one()
+    engine.dispose()
+
+
 def wait_for_waiting(world: World) -> None:
     ends = time.monotonic() + 10
     with world.store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:

@@ -131,13 +131,13 @@ def test_a_connection_without_the_rest_of_a_body_is_closed(
 
 
 def test_a_slow_body_arrives(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "REQUEST_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(connections, "REQUEST_TIMEOUT_S", 1.5)
 
     async def send() -> bytes:
         async with serve(app) as (reader, writer):
             writer.write(POST)
             for _ in range(10):
-                await asyncio.sleep(0.15)
+                await asyncio.sleep(0.35)
                 writer.write(b"x")
             return await reader.readuntil(b'"answered"')
 

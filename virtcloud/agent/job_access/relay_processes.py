@@ -112,20 +112,23 @@ def query_relay(path: Path, line: str) -> str | None:
 def find_listener_pid(path: Path) -> int | None:
     """Return the ID of the process that listens at ``path``, or None.
 
-    Raise Refused if the process accepts no connection, for example because it was stopped by SIGSTOP.
+    Raise Refused if the process accepts no connection, for example because it was stopped by SIGSTOP. The process ID is
+    0 if a signal interrupted connect(2), because Python then takes the socket for connected.
     """
     with socket.socket(socket.AF_UNIX) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _time_value(RELAY_QUERY_S))
         try:
             connection.connect(str(path))
             pid: int = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
-        except BlockingIOError as error:
-            raise Refused(
-                f"relay {path}: expected the process to accept a connection within {RELAY_QUERY_S:g} s; find the "
-                f"process with: ss -xlp src {path}; the removal will be tried again"
-            ) from error
+        except BlockingIOError:
+            pid = 0
         except OSError:
             return None
+    if pid == 0:
+        raise Refused(
+            f"relay {path}: expected the process to accept a connection within {RELAY_QUERY_S:g} s; find the "
+            f"process with: ss -xlp src {path}; the removal will be tried again"
+        )
     return pid
 
 

@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,7 +17,7 @@ from mount_namespace import dead_file_server, run_with_own_mounts
 from network_namespaces import Run
 
 from virtcloud.agent.job_access import relay_processes, relay_program
-from virtcloud.agent.job_access.relay_processes import start_relay
+from virtcloud.agent.job_access.relay_processes import find_listener_pid, start_relay
 from virtcloud.agent.network import names
 from virtcloud.agent.network.segments import SegmentInterfaces
 from virtcloud.model.errors import Refused
@@ -178,6 +179,30 @@ def test_a_relay_that_accepts_no_connection_is_named(
         f"relay {root}/.relay-12.pbs: expected the process to accept a connection within 0.1 s; find the process with: "
         f"ss -xlp src {root}/.relay-12.pbs; the removal will be tried again"
     )
+
+
+def test_a_signal_during_the_connection_names_no_process(root: Path) -> None:
+    """A relay's queue of connections is full. A signal such as SIGHUP interrupts the agent's call of connect(2)."""
+    path, found = root / ".relay-12.pbs", threading.Event()
+    caller = threading.get_ident()
+
+    def interrupt() -> None:
+        while not found.wait(0.02):
+            signal.pthread_kill(caller, signal.SIGUSR1)
+
+    interrupter, handler = threading.Thread(target=interrupt), signal.signal(signal.SIGUSR1, lambda *_: None)
+    with socket.socket(socket.AF_UNIX) as stopped, socket.socket(socket.AF_UNIX) as other:
+        stopped.bind(str(path))
+        stopped.listen(0)
+        other.connect(str(path))
+        try:
+            interrupter.start()
+            with pytest.raises(Refused, match="expected the process to accept a connection"):
+                find_listener_pid(path)
+        finally:
+            found.set()
+            interrupter.join()
+            signal.signal(signal.SIGUSR1, handler)
 
 
 def test_a_relay_that_does_not_start_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from batch_fakes.scripted_sbf import ScriptedSbf
-from batch_fakes.server_hook import SHAPE, ServerHook, logged
+from batch_fakes.server_hook import SHAPE, ServerHook, hook, logged
 
 from virtcloud.testing.fakepbs import HookJob
 
@@ -26,6 +26,14 @@ def home() -> Iterator[Path]:
     made.chmod(0o755)
     yield made
     shutil.rmtree(made)
+
+
+@pytest.fixture
+def server_hook(server_hook: ServerHook) -> ServerHook:
+    """The hook, with a longer time limit for reading a user's file. On a busy machine, a reading may take seconds."""
+    server_hook.program = hook().replace("READ_TIMEOUT_S = 1.5", "READ_TIMEOUT_S = 4.5")
+    assert server_hook.program != hook()
+    return server_hook
 
 
 def test_a_job_gets_exclusive_hosts_and_no_checkpoints(server_hook: ServerHook) -> None:
