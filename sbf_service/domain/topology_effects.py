@@ -68,8 +68,8 @@ class TopologyEffects:
         added = {one.id: self._find_elements(one) for one in new}
         self.known |= added
         if self.changed is None:
-            names = frozenset[Name]() if self.change.keeps_wiring else self.change.common_elements
-            self.changed = self._find_changed(names)
+            common = frozenset[Name]() if self.change.keeps_wiring else self.change.common_elements
+            self.changed = self._find_changed(common)
             return
         touched = frozenset[Name]().union(*(one.before | one.after for one in (*former, *added.values())))
         if touched:
