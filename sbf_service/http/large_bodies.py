@@ -82,11 +82,15 @@ def parse_document(model: type[Document], body: bytes) -> Document | None:
     except ValidationError as error:
         raise make_request_error(error) from error
     except json.JSONDecodeError as error:
-        # the fault that FastAPI would find, after it parsed the body again on the event loop
-        fault = {"type": "json_invalid", "loc": ("body", error.pos), "msg": "JSON decode error"}
-        raise RequestValidationError([{**fault, "input": {}, "ctx": {"error": error.msg}}]) from error
+        raise make_syntax_error(error) from error
     except (ValueError, RecursionError):
         return None
+
+
+def make_syntax_error(error: json.JSONDecodeError) -> RequestValidationError:
+    """Return FastAPI's error for a body that is no JSON. FastAPI would parse the body again on the event loop."""
+    fault = {"type": "json_invalid", "loc": ("body", error.pos), "msg": "JSON decode error"}
+    return RequestValidationError([{**fault, "input": {}, "ctx": {"error": error.msg}}])
 
 
 def make_request_error(error: ValidationError) -> RequestValidationError:

@@ -15,7 +15,13 @@ from pydantic import ValidationError
 from starlette.types import Receive, Scope, Send
 
 from sbf_service.bootstrap import SbfService
-from sbf_service.http.large_bodies import LargeBodyOperation, ParseBody, make_request_error, parse_document
+from sbf_service.http.large_bodies import (
+    LargeBodyOperation,
+    ParseBody,
+    make_request_error,
+    make_syntax_error,
+    parse_document,
+)
 from sbf_service.large_documents import collect_later, take_short_turns
 from virtcloud.model.document import Document, share_given_keys
 from virtcloud.model.topology import Topology
@@ -60,6 +66,8 @@ def parse_topology(body: bytes, former: Topology | None = None) -> Document | No
             return Topology.model_validate(dict(_parse_members(body.decode(), pieces)))
         except ValidationError as error:
             raise make_request_error(error) from error
+        except json.JSONDecodeError as error:
+            raise make_syntax_error(error) from error
         except (ValueError, RecursionError, _UnexpectedText):
             return parse_document(Topology, body)  # finds what is no JSON, and its position
 
@@ -75,6 +83,8 @@ def _parse_members(text: str, pieces: Mapping[str, ParsePiece]) -> Iterator[tupl
     """
     position = _skip(text, 0, "{")
     while True:
+        if not text.startswith('"', _blanks_end(text, position)):
+            raise _UnexpectedText
         key, position = _decode(text, position)
         position = _skip(text, position, ":")
         if key in pieces and text.startswith("[", _blanks_end(text, position)):

@@ -110,8 +110,16 @@ def test_fastapi_answers_bodies_that_are_no_text(body: bytes) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [b" ", b'{"name": "a"', b'{"sites": [1 2]}', b'{"name": "a"} x'],
-    ids=["empty", "no end", "no comma", "more text"],
+    [
+        b" ",
+        b'{"name": "a"',
+        b'{"sites": [1 2]}',
+        b'{"name": "a"} x',
+        b'{"sites": [{"name":',
+        b'{"name": "a", }',
+        b"{1: 2}",
+    ],
+    ids=["empty", "no end", "no comma", "more text", "cut", "last comma", "number"],
 )
 def test_faults_of_other_text_are_those_of_fastapi(body: bytes) -> None:
     """FastAPI would parse the whole body on the event loop, while no other call is answered."""
@@ -147,6 +155,8 @@ def test_a_fault_is_found_without_parsing_the_body_again(monkeypatch: pytest.Mon
     monkeypatch.setattr("sbf_service.http.large_bodies.json.loads", None)
     with pytest.raises(RequestValidationError, match="at least 1 item"):
         parse_topology(json.dumps(document).encode())
+    with pytest.raises(RequestValidationError, match="JSON decode error"):
+        parse_topology(three_sites().model_dump_json().encode()[:-20])
 
 
 def test_a_caller_who_disconnects_causes_no_error() -> None:
