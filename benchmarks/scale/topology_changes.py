@@ -42,6 +42,7 @@ LISTEN = "127.0.0.1:18480"
 IDLE_S = 20.0
 TIMEOUT_S = 900.0
 CALLERS = 2
+SPARE_PORT = "spare"
 ALL_CALLS = {"rates": {"clusters": "900000/minute"}, "limits": {"body": 2**30}}
 TIMING = {"agent_silence": 86400, "drift_interval": 86400}
 
@@ -156,20 +157,25 @@ def change_one_site(client: httpx.Client) -> httpx.Response:
 
 def change_whole_at_one_site(client: httpx.Client) -> httpx.Response:
     """Replace the whole topology by a topology in which one site differs."""
-    return change_whole(client, slice(1, 2))
+    return change_whole(client, slice(1, 2), open_filters)
 
 
 def change_every_host(client: httpx.Client) -> httpx.Response:
-    """Replace the whole topology by a topology in which every host differs."""
-    return change_whole(client, slice(None))
+    """Replace the whole topology by a topology in which every host differs, but the wiring is equal."""
+    return change_whole(client, slice(None), open_filters)
 
 
-def change_whole(client: httpx.Client, sites: slice) -> httpx.Response:
-    """Replace the whole topology by a topology in which the sites at the indices ``sites`` differ."""
+def change_every_port(client: httpx.Client) -> httpx.Response:
+    """Replace the whole topology by a topology in which every host has one port more or less."""
+    return change_whole(client, slice(None), change_ports)
+
+
+def change_whole(client: httpx.Client, sites: slice, change: Callable[[dict[str, Any]], None]) -> httpx.Response:
+    """Replace the whole topology. ``change`` changes the sites at the indices ``sites``."""
     answer = client.get("/v1/topology").raise_for_status()
     document = answer.json()
     for site in document["sites"][sites]:
-        open_filters(site)
+        change(site)
     body = json.dumps(document).encode()
     headers = {"content-type": "application/json", "if-match": answer.headers["etag"]}
     return client.put("/v1/topology", content=body, headers=headers)
@@ -181,11 +187,18 @@ def open_filters(site: dict[str, Any]) -> None:
         host["open_filters"] = not host["open_filters"]
 
 
+def change_ports(site: dict[str, Any]) -> None:
+    """Add the port ``SPARE_PORT`` to every host of a site, or remove the port from every host."""
+    for host in site["hosts"]:
+        host["ports"] = sorted({SPARE_PORT} ^ set(host["ports"]))
+
+
 CHANGES: dict[str, Callable[[httpx.Client], httpx.Response]] = {
     "one site": change_one_site,
     "one site again": change_one_site,
     "whole, one site differs": change_whole_at_one_site,
     "whole, every host differs": change_every_host,
+    "whole, ports of every host differ": change_every_port,
 }
 
 

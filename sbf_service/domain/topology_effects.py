@@ -71,7 +71,8 @@ class TopologyEffects:
         added = {one.id: self._find_elements(one) for one in new}
         self.known |= added
         if self.changed is None:
-            self.changed = self._find_changed(self.change.common_elements)
+            common = frozenset[Name]() if self.change.keeps_wiring else self.change.common_elements
+            self.changed = self._find_changed(common)
             return
         touched = frozenset[Name]().union(*(one.before | one.after for one in (*former, *added.values())))
         if touched:
@@ -95,13 +96,10 @@ class TopologyEffects:
         return is_changed
 
     def _find_elements(self, cluster: LiveCluster) -> ClusterElements:
-        before = find_elements(self.change.former, cluster)
-        after = before if self.change.keeps_wiring else find_elements(self.change.topology, cluster)
+        before, after = (find_elements(one, cluster) for one in (self.change.former, self.change.topology))
         return ClusterElements(cluster, before, after)
 
     def _find_changed(self, names: frozenset[Name]) -> frozenset[Name]:
-        if self.change.keeps_wiring:
-            return frozenset()
         carried: dict[Name, list[LiveCluster]] = defaultdict(list)
         for elements in self.known.values():
             for name in names & (elements.before | elements.after):

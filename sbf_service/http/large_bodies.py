@@ -19,8 +19,13 @@ from virtcloud.model.document import Document
 
 LARGE_BODY: Final = 16 * 1024
 """A body of at least this size, in bytes, is parsed in a separate thread."""
+MAX_FAULTS: Final = 1000
+"""The maximum number of faults in a large body that SBF describes."""
 ParseBody = Callable[[bytes, Request], Document | None]
-"""Parses the body of a request. Raises RequestValidationError with all faults. Returns None if the body is no JSON."""
+"""Parses the body of a request. Raises RequestValidationError with all faults.
+
+Returns None if FastAPI must answer, because the body is not UTF-8 or is too deeply nested.
+"""
 
 
 class LargeBodyOperation(Operation):
@@ -68,11 +73,35 @@ class _ParsedRequest(Request):
 
 
 def parse_document(model: type[Document], body: bytes) -> Document | None:
-    """Parse a body. Raise RequestValidationError with all faults of the body. Return None if the body is no JSON."""
+    """Parse a body. Raise RequestValidationError with all faults of the body.
+
+    Return None if the body is not UTF-8 or is too deeply nested: FastAPI finds this quickly, and answers status 400.
+    """
     try:
         return model.model_validate(json.loads(body))
     except ValidationError as error:
-        faults = [{**fault, "loc": ("body", *fault["loc"])} for fault in error.errors(include_url=False)]
-        raise RequestValidationError(faults) from error
+        raise make_request_error(error) from error
+    except json.JSONDecodeError as error:
+        raise make_syntax_error(error) from error
     except (ValueError, RecursionError):
         return None
+
+
+def make_syntax_error(error: json.JSONDecodeError) -> RequestValidationError:
+    """Return FastAPI's error for a body that is no JSON. FastAPI would parse the body again on the event loop."""
+    fault = {"type": "json_invalid", "loc": ("body", error.pos), "msg": "JSON decode error"}
+    return RequestValidationError([{**fault, "input": {}, "ctx": {"error": error.msg}}])
+
+
+def make_request_error(error: ValidationError) -> RequestValidationError:
+    """Return FastAPI's error for the faults of a body.
+
+    Describe no single fault of a body with more than ``MAX_FAULTS`` faults: a body of 4 MiB can have two million
+    faults, and the description of a fault takes 2 KB.
+    """
+    count = error.error_count()
+    if count > MAX_FAULTS:
+        text = f"body: expected at most {MAX_FAULTS} faults, got {count}: correct the document, or send a part of it"
+        return RequestValidationError([{"type": "value_error", "loc": ("body",), "msg": text, "input": None}])
+    faults = [{**fault, "loc": ("body", *fault["loc"])} for fault in error.errors(include_url=False)]
+    return RequestValidationError(faults)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -46,6 +46,8 @@ URN = "urn:virtcloud:problem:"
 TOO_DEEP = "expected a document with fewer nested levels, got too many levels"
 NOT_READY = "not-ready"
 CALL_KEY = "virtcloud.call"
+SHOWN_FAULTS: Final = 100
+"""The maximum number of faults of a body that an answer lists."""
 SLUGS_WITHOUT_ERRORS = ("http", "no-such-method", "no-such-route", NOT_READY)
 """Types of problems that have no exception class."""
 EXAMPLES: dict[HTTPStatus, tuple[type[VirtcloudError], str]] = {
@@ -197,9 +199,10 @@ async def _answer_error(request: Request, error: Exception) -> Response:
 
 async def _answer_malformed_request(_request: Request, error: Exception) -> Response:
     faults = error.errors() if isinstance(error, RequestValidationError) else []
-    return problem_response(
-        HTTPStatus.UNPROCESSABLE_ENTITY, BadInput.slug, "\n".join(_format_fault(fault) for fault in faults)
-    )
+    lines = [_format_fault(fault) for fault in faults[:SHOWN_FAULTS]]
+    if len(faults) > SHOWN_FAULTS:
+        lines.append(f"and {len(faults) - SHOWN_FAULTS} more")
+    return problem_response(HTTPStatus.UNPROCESSABLE_ENTITY, BadInput.slug, "\n".join(lines))
 
 
 async def _answer_framework_error(request: Request, error: Exception) -> Response:

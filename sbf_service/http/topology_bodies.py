@@ -11,10 +11,17 @@ from functools import partial
 from typing import Any, Final
 
 from fastapi import Request, Response
+from pydantic import ValidationError
 from starlette.types import Receive, Scope, Send
 
 from sbf_service.bootstrap import SbfService
-from sbf_service.http.large_bodies import LargeBodyOperation, ParseBody, parse_document
+from sbf_service.http.large_bodies import (
+    LargeBodyOperation,
+    ParseBody,
+    make_request_error,
+    make_syntax_error,
+    parse_document,
+)
 from sbf_service.large_documents import collect_later, take_short_turns
 from virtcloud.model.document import Document, share_given_keys
 from virtcloud.model.topology import Topology
@@ -47,7 +54,7 @@ def _parse_new_topology(body: bytes, request: Request) -> Document | None:
 
 
 def parse_topology(body: bytes, former: Topology | None = None) -> Document | None:
-    """Parse a topology. Return None if the body is no JSON.
+    """Parse a topology. Return None for the same bodies as :func:`.parse_document`.
 
     A link that is equal to a link of ``former`` becomes the same object, without another validation. Raise
     RequestValidationError for an invalid topology. The error contains all faults.
@@ -57,8 +64,12 @@ def parse_topology(body: bytes, former: Topology | None = None) -> Document | No
             known: dict[str, Link] = {} if former is None else {link.a: link for link in former.links}
             pieces: dict[str, ParsePiece] = {"sites": _parse_site, "links": partial(_parse_link, known)}
             return Topology.model_validate(dict(_parse_members(body.decode(), pieces)))
+        except ValidationError as error:
+            raise make_request_error(error) from error
+        except json.JSONDecodeError as error:
+            raise make_syntax_error(error) from error
         except (ValueError, RecursionError, _UnexpectedText):
-            return parse_document(Topology, body)  # finds all faults, with their positions in the document
+            return parse_document(Topology, body)  # finds what is no JSON, and its position
 
 
 class _UnexpectedText(Exception):
@@ -72,6 +83,8 @@ def _parse_members(text: str, pieces: Mapping[str, ParsePiece]) -> Iterator[tupl
     """
     position = _skip(text, 0, "{")
     while True:
+        if not text.startswith('"', _blanks_end(text, position)):
+            raise _UnexpectedText
         key, position = _decode(text, position)
         position = _skip(text, position, ":")
         if key in pieces and text.startswith("[", _blanks_end(text, position)):
@@ -87,18 +100,21 @@ def _parse_members(text: str, pieces: Mapping[str, ParsePiece]) -> Iterator[tupl
         raise _UnexpectedText
 
 
-def _parse_items(text: str, position: int, parse: ParsePiece) -> tuple[tuple[Document, ...], int]:
-    """Return the documents of a list, and the position after the list.
+def _parse_items(text: str, position: int, parse: ParsePiece) -> tuple[tuple[object, ...], int]:
+    """Return the documents of a list, and the position after the list. An item with faults remains unparsed.
 
     ``position`` is the position after the opening bracket of the list.
     """
-    found: list[Document] = []
+    found: list[object] = []
     position = _blanks_end(text, position)
     if text.startswith("]", position):
         return (), position + 1
     while True:
         value, position = _DECODER.raw_decode(text, position)
-        found.append(parse(value))
+        try:
+            found.append(parse(value))
+        except ValidationError:
+            found.append(value)  # the validation of the whole topology finds all faults, with their positions
         end = _AFTER_ITEM.match(text, position)
         if end is None:
             raise _UnexpectedText

@@ -19,6 +19,7 @@ from sbf_service.store.cluster_records import ClusterReading, read_cluster_recor
 from sbf_service.store.current_topology import read_topology, read_topology_version
 from sbf_service.store.network_routers import announce_link, replace_routers, take_over_routers
 from sbf_service.store.networks import check_access_ports_kept
+from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.store import Store
 from sbf_service.store.topology_documents import (
     DocumentChanges,
@@ -29,7 +30,7 @@ from sbf_service.store.topology_documents import (
 )
 from sbf_service.store.topology_elements import ElementChanges, prepare_elements, update_elements, update_sites
 from sbf_service.store.topology_losses import check_nothing_lost, loses_nothing
-from sbf_service.store.topology_placements import update_placements
+from sbf_service.store.topology_placements import find_other_destinations, update_placements
 from sbf_service.store.topology_ports import check_access_links_kept
 from sbf_service.store.unchecked_elements import releasing_networks
 from sbf_service.store.unit_of_work import TOPOLOGY_TOPIC, Unit, record_audit
@@ -154,8 +155,10 @@ def _apply_change(unit: Unit, prepared: PreparedChange) -> int:
     former, change = prepared.former.topology, prepared.change
     if former == change.topology:
         return prepared.former.version
-    if former is None:
-        return _store_change(unit, prepared)
+    if former is None or change.keeps_wiring:
+        version = _store_change(unit, prepared)
+        increment_revisions(unit, find_other_destinations(change))
+        return version
     live = _read_clusters_at(unit, change, prepared.reading).clusters
     check_nothing_lost(unit, change, [one for one in live if prepared.unharmed.get(one.id) is not one])
     check_access_ports_kept(unit, change)
@@ -207,8 +210,11 @@ def _suspend_at_moved_gateways(unit: Unit, change: TopologyChange) -> None:
 
 
 def _read_clusters_at(unit: Unit, change: TopologyChange, earlier: ClusterReading) -> ClusterReading:
-    """Read the live clusters that use an element at a changed site, or all live clusters if most sites change."""
-    if not change.sites:
+    """Read the live clusters that use an element at a changed site, or all live clusters if most sites change.
+
+    Read no cluster if the change keeps the wiring, because such a change concerns no cluster.
+    """
+    if change.keeps_wiring or not change.sites:
         return ClusterReading()
     if len(change.sites) > len(change.former.sites) // 2:
         return read_cluster_records(unit, None, earlier)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import BindParameter, Executable, Row, Text, bindparam, case, func, insert, null, select, update
@@ -74,26 +74,32 @@ class ElementChanges:
     - ``new``: the elements without a row. ``described``: the values of known elements whose kind or site changes, or
       that were removed earlier.
     - ``moved``: the known elements whose site changes.
-    - ``reset``: the known elements that the former topology lacks, describes differently, or has at another site.
+    - ``reset``: the known elements that the former topology lacks, has at another site, or describes differently
+      (:attr:`.TopologyChange.changed_elements`).
     - ``devices``: the former and the new description of each new or changed element whose records of ports or VLANs may
       have to change.
     - ``lost``: the removed elements; the value is the former description if the element is a switch, otherwise None.
     - ``topics``: the topics that the store publishes after the commit: one for each new or changed element.
     """
 
-    new_sites: Sequence[Mapping[str, object]]
-    sites: Sequence[Mapping[str, object]]
-    new: Sequence[Mapping[str, object]]
-    described: Sequence[Mapping[str, object]]
-    moved: Sequence[str]
-    reset: str
-    devices: Sequence[tuple[Element | None, Element]]
-    lost: Mapping[str, Switch | None]
-    topics: frozenset[str]
+    new_sites: Sequence[Mapping[str, object]] = ()
+    sites: Sequence[Mapping[str, object]] = ()
+    new: Sequence[Mapping[str, object]] = ()
+    described: Sequence[Mapping[str, object]] = ()
+    moved: Sequence[str] = ()
+    reset: str = ""
+    devices: Sequence[tuple[Element | None, Element]] = ()
+    lost: Mapping[str, Switch | None] = field(default_factory=dict)
+    topics: frozenset[str] = frozenset()
 
 
 def prepare_elements(unit: Unit, change: TopologyChange) -> ElementChanges:
-    """Return the changes of the rows of sites and elements for a new topology."""
+    """Return the changes of the rows of sites and elements for a new topology.
+
+    A change that keeps the wiring changes no row, because it keeps the names, kinds, sites and ports of all elements.
+    """
+    if change.keeps_wiring:
+        return ElementChanges()
     unit.session.flush()
     topology, former, rows = change.topology, change.former.elements, _read_elements(unit, change)
     sites, present = _read_rows(unit, _READ_SITES, change.sites), topology.sites_by_name.keys()

@@ -24,7 +24,7 @@ def update_placements(unit: Unit, effects: TopologyEffects, live: Sequence[LiveC
     effects.update(live)
     moved = move_services(unit, effects.change, live)
     changed = (effects.changed or set()) | effects.list_left_elements()
-    increment_revisions(unit, changed | _find_other_destinations(effects.change) | moved)
+    increment_revisions(unit, changed | find_other_destinations(effects.change) | moved)
     unit.session.flush()
     for elements in effects.known.values():
         of_cluster = effects.find_changed_elements_of(elements)
@@ -32,9 +32,10 @@ def update_placements(unit: Unit, effects: TopologyEffects, live: Sequence[LiveC
             update_cluster_placements(unit, elements.cluster, elements.after, of_cluster)
 
 
-def _find_other_destinations(change: TopologyChange) -> set[Name]:
+def find_other_destinations(change: TopologyChange) -> set[Name]:
+    """Return the gateways of both topologies whose site changes its destinations."""
     before, after = change.former, change.topology
-    both = before.gateways.keys() & after.gateways.keys() & change.elements
+    both = before.gateways.keys() & after.gateways.keys()
     return {name for name in both if before.site_of[name].destinations != after.site_of[name].destinations}
 
 

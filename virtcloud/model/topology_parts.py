@@ -9,6 +9,7 @@ from itertools import chain
 from typing import Any, TypeVar
 
 from virtcloud.model.document import Document
+from virtcloud.model.element import Element, Host
 from virtcloud.model.errors import BadInput
 from virtcloud.model.site import SitePart, site_part_of
 from virtcloud.model.topology import Topology
@@ -115,13 +116,30 @@ def has_equal_wiring(before: Topology, after: Topology) -> bool:
         return False
     pairs = zip(before.sites, after.sites, strict=False)
     return len(before.sites) == len(after.sites) and all(
-        old is new or _describe_wiring(old) == _describe_wiring(new) for old, new in pairs
+        old is new or _has_equal_site_wiring(old, new) for old, new in pairs
     )
 
 
-def _describe_wiring(site: Site) -> object:
-    hosts = [(host.name, host.ports, host.aggregates) for host in site.hosts]
-    return site.name, site.attachments, site.switches, site.edges, site.gateways, hosts
+def _has_equal_site_wiring(before: Site, after: Site) -> bool:
+    keys = ("name", "attachments", "switches", "edges", "gateways")
+    return (
+        all(getattr(before, key) == getattr(after, key) for key in keys)
+        and len(before.hosts) == len(after.hosts)
+        and all(map(has_equal_ports, before.hosts, after.hosts))
+    )
+
+
+def has_equal_ports(before: Element | None, after: Element) -> bool:
+    """Return whether two elements are equal in all keys on which paths or configurations depend.
+
+    For hosts, these keys are the name and the ports. The other keys of a host affect only the admission and the
+    placement of new clusters.
+    """
+    if before is after:
+        return True
+    if isinstance(before, Host) and isinstance(after, Host):
+        return (before.name, before.ports, before.aggregates) == (after.name, after.ports, after.aggregates)
+    return before == after
 
 
 def replace_site_part(topology: Topology, part: SitePart) -> Topology:

@@ -116,3 +116,27 @@ def test_a_cluster_above_a_lowered_limit_can_be_shared(world: World) -> None:
     world.put("demo", spec("brno-h1", "brno-h2", "praha-h1"))
     assert ask(world, "PUT", "/v1/clusters/demo/shares/bob").status_code == 200
     assert problem(ask(world, "PUT", "/v1/clusters/demo/shares/eva"))[:2] == (422, "beyond-limit")
+
+
+def put_faults(world: World, number: int) -> list[str]:
+    """Send a topology with ``number`` faults. Return the lines of the answer."""
+    answer = ask(world, "PUT", "/v1/topology", {"name": "core", "links": [0] * number, "sites": [{"name": "brno"}]})
+    status, slug, detail = problem(answer)
+    assert (status, slug) == (422, "bad-input")
+    return detail.splitlines()
+
+
+def test_an_answer_lists_at_most_a_hundred_faults(world: World) -> None:
+    set_limits(world, RequestLimits())
+    lines = put_faults(world, 150)
+    assert len(lines) == 101
+    assert lines[99].startswith("links.99: ")
+    assert lines[100] == "and 50 more"
+
+
+def test_a_body_with_too_many_faults_gets_their_number(world: World) -> None:
+    """The description of 200,000 faults would take half a gigabyte of memory."""
+    set_limits(world, RequestLimits())
+    assert put_faults(world, 200_000) == [
+        "body: expected at most 1000 faults, got 200000: correct the document, or send a part of it"
+    ]

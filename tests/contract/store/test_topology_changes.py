@@ -167,11 +167,44 @@ def with_open_hosts(topology: Topology) -> Topology:
     return topology.model_copy(update={"sites": tuple(sites)})
 
 
+def with_wider_hosts(topology: Topology) -> Topology:
+    document = topology.model_dump(mode="json")
+    for site in document["sites"]:
+        for host in site["hosts"]:
+            host["ports"].append("eth9")
+    return Topology.model_validate(document)
+
+
+def test_hosts_admission_rules_reset_no_element(world: World) -> None:
+    """Such a change also reads no cluster, because the clusters' configuration does not depend on these rules."""
+    world.put("demo", spec("brno-h1", "praha-h1"))
+    world.settle()
+    before = {name: world.element(name) for name in world.topology().elements}
+    with counted_statements(world.service) as statements:
+        change_topology(world.store, lambda former: former.share_parts(with_open_hosts(former.require())), who="eva")
+    assert all(host.open_filters for host in read(world.store).hosts.values())
+    assert [one for one in statements if " clusters" in one or " elements" in one] == []
+    assert {name: world.element(name) for name in before} == before
+    world.sweep()
+    assert world.view("demo").state is ClusterState.ACTIVE
+
+
+def test_hosts_with_other_ports_are_reset(world: World) -> None:
+    world.put("demo", spec("brno-h1", "praha-h1"))
+    world.settle()
+    before = world.element("brno-h1")
+    change_topology(world.store, lambda former: former.share_parts(with_wider_hosts(former.require())), who="eva")
+    after = world.element("brno-h1")
+    assert (after.wanted_revision, after.confirmed_revision) == (before.wanted_revision + 1, 0)
+    world.sweep()
+    assert world.view("demo").state is ClusterState.DEGRADED
+
+
 def test_the_elements_of_changed_sites_are_read_by_site(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """With at most one parameter in a statement, SBF sends one statement for each site, not for each element."""
     monkeypatch.setattr("sbf_service.store.columns.MAX_PARAMETERS", 1)
     with counted_statements(world.service) as statements:
-        change_topology(world.store, lambda former: former.share_parts(with_open_hosts(former.require())), who="eva")
+        change_topology(world.store, lambda former: former.share_parts(with_wider_hosts(former.require())), who="eva")
     reading = [
         one
         for one in statements

@@ -86,7 +86,7 @@ def test_a_host_that_moves_to_another_site_is_lost() -> None:
 def test_equal_wiring_changes_no_wanted_state() -> None:
     """Add each new field of hosts and sites to this test.
 
-    If the field affects paths or devices, also add it to `_describe_wiring`.
+    If the field affects paths or devices, also add it to `_has_equal_site_wiring` or `has_equal_ports`.
     """
 
     def change_values(document: dict[str, Any]) -> None:
@@ -105,3 +105,14 @@ def test_equal_wiring_changes_no_wanted_state() -> None:
     live = [LiveCluster("a", ClusterKey("a"), spec("brno-h1", "praha-h1"), vlans)]
     for name in shared.elements:
         assert compute_wanted(name, found.former, live) == compute_wanted(name, shared, live)
+
+
+def test_only_hosts_with_other_ports_count_as_changed() -> None:
+    def change_hosts(document: dict[str, Any]) -> None:
+        first, second = document["sites"][0]["hosts"][:2]
+        first["images"] = ["alpine"]
+        second["ports"].append("eth1")
+
+    found = changed(change_hosts)
+    assert not found.keeps_wiring
+    assert found.changed_elements == {"brno-h2"}

@@ -5,8 +5,9 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
-from fastapi import FastAPI, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from sbf_fakes.world import three_sites
@@ -102,13 +103,60 @@ def test_faults_have_the_same_places_as_in_pydantic(change: Callable[[dict[str, 
     assert [fault["loc"][1:] for fault in found.value.errors()] == [fault["loc"] for fault in usual.value.errors()]
 
 
+@pytest.mark.parametrize("body", [b"\xff", b"[" * 100_000], ids=["bytes", "deep"])
+def test_fastapi_answers_bodies_that_are_no_text(body: bytes) -> None:
+    assert parse_topology(body) is None
+
+
 @pytest.mark.parametrize(
     "body",
-    [b"", b"\xff", b'{"name": "a"', b'{"sites": [1 2]}', b'{"name": "a"} x', b"[" * 100_000],
-    ids=["empty", "bytes", "no end", "no comma", "more text", "deep"],
+    [
+        b" ",
+        b'{"name": "a"',
+        b'{"sites": [1 2]}',
+        b'{"name": "a"} x',
+        b'{"sites": [{"name":',
+        b'{"name": "a", }',
+        b"{1: 2}",
+    ],
+    ids=["empty", "no end", "no comma", "more text", "cut", "last comma", "number"],
 )
-def test_for_other_text_the_parser_returns_none(body: bytes) -> None:
-    assert parse_topology(body) is None
+def test_faults_of_other_text_are_those_of_fastapi(body: bytes) -> None:
+    """FastAPI would parse the whole body on the event loop, while no other call is answered."""
+    app, usual = FastAPI(), list[Any]()
+
+    @app.put("/topology")
+    def put(topology: dict[str, Any]) -> None:
+        raise NotImplementedError(topology)
+
+    @app.exception_handler(RequestValidationError)
+    async def record(_request: Request, error: RequestValidationError) -> Response:
+        usual.extend(error.errors())
+        return Response()
+
+    async def call() -> None:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+            await client.put("/topology", content=body, headers={"content-type": "application/json"})
+
+    asyncio.run(call())
+    with pytest.raises(RequestValidationError) as found:
+        parse_topology(body)
+    assert [_text_of(fault) for fault in found.value.errors()] == [_text_of(fault) for fault in usual]
+
+
+def _text_of(fault: dict[str, Any]) -> tuple[object, ...]:
+    return fault["type"], fault["msg"], fault["ctx"]
+
+
+def test_a_fault_is_found_without_parsing_the_body_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's JSON parser holds the interpreter while it parses a whole topology."""
+    document = three_sites().model_dump(mode="json")
+    document["sites"][1]["hosts"][0]["ports"] = []
+    monkeypatch.setattr("sbf_service.http.large_bodies.json.loads", None)
+    with pytest.raises(RequestValidationError, match="at least 1 item"):
+        parse_topology(json.dumps(document).encode())
+    with pytest.raises(RequestValidationError, match="JSON decode error"):
+        parse_topology(three_sites().model_dump_json().encode()[:-20])
 
 
 def test_a_caller_who_disconnects_causes_no_error() -> None:
