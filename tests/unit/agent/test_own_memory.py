@@ -58,7 +58,7 @@ assert main() == 2
 import virtcloud.agent.host_bootstrap
 heavy = {
     *("alembic", "anyio", "click", "cryptography", "fastapi", "jinja2", "napalm", "netmiko", "opentelemetry"),
-    *("pynetbox", "rich", "sbf_service", "scapy", "sqlalchemy", "uvicorn", "websockets"),
+    *("pynetbox", "rich", "sbf_service", "scapy", "sqlalchemy", "tarfile", "uvicorn", "websockets"),
     *("httpx._main", "pyroute2.ndb", "virtcloud.cli", "virtcloud.lab", "virtcloud.netbox", "virtcloud.simulation"),
     *("virtcloud.client.sbf", "virtcloud.model.changes", "virtcloud.model.topology", "virtcloud.model.vlans"),
 }

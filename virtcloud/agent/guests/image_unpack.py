@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final, cast
 
-from virtcloud.agent.guests import unpack_program
 from virtcloud.model.errors import Refused
 from virtcloud.model.image import ImageFormat
 
@@ -17,6 +16,8 @@ COMPRESSIONS: Final = {ImageFormat.TAR: "", ImageFormat.TAR_GZ: "gz", ImageForma
 
 The program zstd decompresses ``tar.zst`` before tarfile reads the data.
 """
+PROGRAM: Final = Path(__file__).with_name("unpack_program.py")
+"""The agent does not import the program, because tarfile would need memory in each agent."""
 MAX_ERROR_CHARACTERS: Final = 500
 NOBODY: Final = 65534
 """The user as which zstd decompresses an untrusted archive."""
@@ -37,7 +38,7 @@ def unpack(archive: Path, image_format: ImageFormat, folder: Path, limits: Unpac
     Refused if the archive is compressed with zstd, and the program zstd is not installed.
     """
     arguments = (folder, COMPRESSIONS[image_format], limits.size, limits.files, architecture)
-    argv = [sys.executable, "-I", "-S", unpack_program.__file__, *map(str, arguments)]
+    argv = [sys.executable, "-I", "-S", str(PROGRAM), *map(str, arguments)]
     with archive.open("rb") as file:
         if image_format is not ImageFormat.TAR_ZST:
             return _run(argv, file.fileno())

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from virtcloud.agent.files import refuse_os_errors, write_all
-from virtcloud.agent.guests import mounts, pack_program
+from virtcloud.agent.guests import mounts
 from virtcloud.agent.guests.guest_archives import READ_BYTES, GuestArchive, open_archive_files
 from virtcloud.agent.guests.guest_roots import GuestRoot
 from virtcloud.agent.guests.id_ranges import IDS_PER_GUEST
@@ -18,6 +18,8 @@ from virtcloud.model.errors import Refused
 from virtcloud.model.guest_seed import GuestSeed
 from virtcloud.model.image import ImageFormat
 
+PROGRAM: Final = Path(__file__).with_name("pack_program.py")
+"""The agent does not import the program, because tarfile would need memory in each agent."""
 MIN_KEY_LINE: Final = 40
 MAX_ERROR_CHARACTERS: Final = 500
 
@@ -70,7 +72,7 @@ def _running_program(root: GuestRoot, texts: Iterable[str]) -> Iterator[subproce
         mounts.opened_folder(root.folder) as folder,
         mounts.user_namespace(root.id_shift, IDS_PER_GUEST) as namespace,
         subprocess.Popen(  # noqa: S603 - no shell
-            [sys.executable, "-I", "-S", pack_program.__file__, str(folder), str(namespace)],
+            [sys.executable, "-I", "-S", str(PROGRAM), str(folder), str(namespace)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from network_namespaces import Run
 
-from virtcloud.agent.guests import mounts, pack_program
+from virtcloud.agent.guests import mounts, root_archives
 from virtcloud.agent.guests.guest_roots import GuestRoots
 from virtcloud.agent.guests.root_archives import list_key_lines, open_root_archive
 from virtcloud.agent.guests.shifted_owners import CAPABILITIES
@@ -151,10 +151,10 @@ def test_modules_of_the_guest_are_not_imported(tmp_path: Path, pack: Pack, monke
     """
     module = f"{os.__file__.rpartition('/')[0].lstrip('/')}/colorsys.py"
     write(tmp_path / "image", module, text="import os; os.write(2, b'guest code')")
-    program = Path(pack_program.__file__).read_text()
+    program = root_archives.PROGRAM.read_text()
     changed = program.replace("    pack(sys.stdout.buffer", "    import colorsys\n    pack(sys.stdout.buffer")
     write(tmp_path, "program.py", text=changed)
-    monkeypatch.setattr(pack_program, "__file__", str(tmp_path / "program.py"))
+    monkeypatch.setattr(root_archives, "PROGRAM", tmp_path / "program.py")
     with pytest.raises(Refused, match="No module named 'colorsys'"):
         pack()
 
@@ -169,13 +169,13 @@ def test_the_program_is_killed_at_the_end_of_the_agent(
     """
     (tmp_path / "image").mkdir()
     report = "    libc.prctl(2, ctypes.byref(number := ctypes.c_int()))\n    raise OSError(f'signal {number.value}')\n"
-    program = Path(pack_program.__file__).read_text()
+    program = root_archives.PROGRAM.read_text()
     write(
         tmp_path,
         "program.py",
         text=program.replace("    pack(sys.stdout.buffer", f"{report}    pack(sys.stdout.buffer"),
     )
-    monkeypatch.setattr(pack_program, "__file__", str(tmp_path / "program.py"))
+    monkeypatch.setattr(root_archives, "PROGRAM", tmp_path / "program.py")
     with pytest.raises(Refused, match="signal 9"):
         pack()
 
