@@ -20,9 +20,8 @@ from guest_machine.hypervisors import HostHypervisor, MountedFolders, is_guest
 from guest_machine.image_server import ImageServer
 from guest_machine.interruptions import Interruptions, Killed, Turns
 from virtcloud.agent import log
-from virtcloud.agent.guests import guest_disks, image_cache, seed_images
+from virtcloud.agent.guests import guest_disks, guest_files, image_cache, seed_images
 from virtcloud.agent.guests.domain_preparation import GuestSettings
-from virtcloud.agent.guests.guest_files import GuestFiles
 from virtcloud.agent.guests.guests import LocalGuests
 from virtcloud.agent.guests.image_cache import CacheSettings, ImageCache
 from virtcloud.agent.guests.image_fetch import ImageSources
@@ -76,7 +75,7 @@ class GuestHost(CheckedHost):
         (self.folder / "boot_id").write_text("0")
 
     def _replace(self) -> None:
-        self.patch.setattr(GuestFiles.__init__, "__defaults__", (self.logs,))
+        self.patch.setattr(guest_files, "LIBVIRT_LOGS", self.logs)
         self.interruptions.guard_files(self.patch)
         self.mounts.replace_functions(self.patch)
         threads = SimpleNamespace(

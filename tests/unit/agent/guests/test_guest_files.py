@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from fake_machine import FakeHypervisor, FakeKernel, FakeUplinkRecords
 
+from virtcloud.agent.guests import guest_files
 from virtcloud.agent.guests.domain_preparation import GuestSettings
 from virtcloud.agent.guests.domains import GuestDomain
-from virtcloud.agent.guests.guest_files import LIMITED_START, WANTED_LIMIT, GuestFiles
+from virtcloud.agent.guests.guest_files import LIMITED_START, WANTED_LIMIT
 from virtcloud.agent.guests.guests import LocalGuests
 from virtcloud.agent.local_host import LocalHost
 from virtcloud.agent.network import names
@@ -33,7 +34,7 @@ DISK = "kind: qemu\nkernel: vmlinuz\ndisk: disk.img\ndisk_format: raw\n"
 def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for driver in ("lxc", "qemu"):
         (tmp_path / "libvirt" / driver).mkdir(parents=True)
-    monkeypatch.setattr(GuestFiles.__init__, "__defaults__", (tmp_path / "libvirt",))
+    monkeypatch.setattr(guest_files, "LIBVIRT_LOGS", tmp_path / "libvirt")
     return tmp_path / "libvirt"
 
 
