@@ -41,7 +41,7 @@ FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 def open_url(url: str, offset: int, etag: str | None, permitted: tuple[str, ...] | None) -> Iterator[FileTransfer]:
     """Yield a transfer of the file at a URL, from ``offset`` on. Follow at most `MAX_REDIRECTS` redirects.
 
-    If ``etag`` is None, or if the server now has another version of the file than the version with this ETag, the
+    If ``etag`` is None, or if the server's current version of the file does not have this ETag, the
     transfer starts at the file's beginning. ``permitted`` lists the beginnings of permitted URLs. If ``permitted`` is
     None, every URL is permitted, but only public addresses: with other addresses, a user could make this host send
     requests to internal services.
