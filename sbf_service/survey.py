@@ -49,7 +49,7 @@ class ReadsWholeSwitch(Protocol):
     """A driver that can read all VLANs and ports, including unmanaged VLANs and ports."""
 
     def read_all(self) -> SwitchReading:
-        """Read the whole switch. Changes nothing."""
+        """Read the whole switch. Change nothing."""
 
 
 class SwitchToSurvey(Document):

@@ -132,14 +132,14 @@ class RequestLimits(Document):
     user_data: Annotated[int, Field(ge=0, le=1024**3)] = Field(
         2 * 1024**2,
         description="Largest size of the user data of all guests of one cluster, in bytes. The text of a `spread` "
-        "counts for each of its guests. The hooks of a batch system read answers of at most 4 MiB, which contain the "
-        "texts.",
+        "counts for each of its guests. SBF's answers to the hooks of a batch system contain the texts, and the hooks "
+        "refuse an answer of more than 4 MiB.",
     )
     keys: PositiveCount = Field(64, description="Largest number of SSH keys of one user, or of one cluster's spec.")
     profiles: PositiveCount = Field(64, description="Largest number of VPN profiles of one cluster.")
     publications: PositiveCount = Field(16, description="Largest number of published ports of one cluster.")
     certificate_minutes: int = Field(
-        10, ge=1, le=1440, description="Minutes in which an SSH certificate for gateways is valid."
+        10, ge=1, le=1440, description="Minutes for which an SSH certificate for gateways is valid."
     )
 
 
@@ -277,9 +277,9 @@ def find_quota_violation(limits: QuotaLimits, request: QuotaRequest) -> str | No
             )
         if limit is not None and added and request.unreadable and name in GUEST_QUOTAS:
             return (
-                f"{owner} has a limit of {count_of(limit, *unit)}, but this version of SBF cannot read the stored "
-                f"specs, and so count the guests, of {', '.join(request.unreadable[:5])}: end these clusters first, or "
-                "install the version of SBF that stored the specs, or a later version"
+                f"{owner} has a limit of {count_of(limit, *unit)}, but this version of SBF cannot count the guests of "
+                f"{', '.join(request.unreadable[:5])}, because it cannot read the stored specs of these clusters: end "
+                "these clusters first, or install the version of SBF that stored the specs, or a later version"
             )
     return find_lease_violation(limits, owner, request.duration_s)
 

@@ -93,7 +93,7 @@ class SwitchDriver(Protocol):
     """The driver of one switch."""
 
     def read(self, scope: SwitchScope) -> SwitchObserved:
-        """Read the state of the managed ports, and the managed VLAN IDs that other ports carry. Changes nothing.
+        """Read the state of the managed ports, and the managed VLAN IDs that other ports carry. Change nothing.
 
         Raise Unsafe when an answer cannot be parsed or a managed port does not exist. Also raise Unsafe when a managed
         port carries an untagged VLAN that SBF must not change.
@@ -134,7 +134,7 @@ class ReadsNeighbours(Protocol):
     """A driver that can read the neighbours of its switch (LLDP)."""
 
     def read_neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:
-        """Read the neighbours on ``ports``. The result can also contain neighbours on other ports. Changes nothing.
+        """Read the neighbours on ``ports``. The result can also contain neighbours on other ports. Change nothing.
 
         Raise the errors of :meth:`SwitchDriver.read`.
         """
@@ -189,7 +189,7 @@ class EdgeDriver(Protocol):
     """The driver of one provider edge."""
 
     def read(self, scope: EdgeScope) -> EdgeObserved:
-        """Read the managed circuits, and the remnants of incomplete circuits. Changes nothing.
+        """Read the managed circuits, and the remnants of incomplete circuits. Change nothing.
 
         Raise Unsafe when an answer cannot be parsed, or when a managed port or service has configuration that SBF must
         not change.

@@ -77,7 +77,7 @@ class OnDemandReader:
     scheduler: WorkerScheduler
 
     def difference(self, name: Name) -> ElementDifference:
-        """Read a device, and return the changes that a worker would apply. Changes nothing.
+        """Read a device, and return the changes that a worker would apply. Change nothing.
 
         Raise NotFound for an unknown element. Raise Conflict for an element with an agent, or if a worker is busy with
         the device. Raise Unsafe for a change that SBF must not apply. Also raise the driver's errors.
@@ -92,7 +92,7 @@ class OnDemandReader:
             return make_element_difference(reading, driver, self._read_clock())
 
     def ports(self, name: Name) -> tuple[PortView, ...]:
-        """Read a switch and return its managed ports with their uses. Changes nothing.
+        """Read a switch and return its managed ports with their uses. Change nothing.
 
         Raise Conflict for a provider edge. Also raise NotFound, Conflict and the driver's errors, as :meth:`difference`
         does.

@@ -121,7 +121,7 @@ class DeviceSessions:
     def disconnect(self, name: Name, why: str) -> None:
         """Disconnect a device, even while a thread uses the session, and prevent new connections.
 
-        ``why`` is the error message for the thread. Does not wait; never raises.
+        ``why`` is the error message for the thread. Do not wait; never raise.
         """
         with self._lock:
             session = self._open.get(name)

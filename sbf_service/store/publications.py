@@ -62,8 +62,9 @@ def publish(
 ) -> PublicationView:
     """Publish a port of a guest. End the suspensions of the port's publications at the site. Idempotent.
 
-    End the publications that the topology no longer allows. If none is left, add a publication. After a move to another
-    site, two gateways of this site can publish the port. In this case, return the publication of the first gateway.
+    End the publications that the topology no longer allows. If none is left, add a publication. If SBF has moved a
+    publication to another site, two gateways of this site can publish the port. In this case, return the publication of
+    the first gateway.
 
     Raise NotFound for an unknown cluster or guest. Raise Conflict if the cluster is ending or has ended. Raise
     NotAdmitted if the image of a guest of the network is not certified for the site. Raise NoGateway if the site
@@ -97,7 +98,7 @@ def _group_by_site(
 ) -> Mapping[Name | None, Sequence[PublicationRow]]:
     """Return the publications by the site of their gateway.
 
-    After a move, a site can have several publications of one guest's port.
+    If SBF has moved a publication to a site, the site can have several publications of one guest's port.
     """
     found: dict[Name | None, list[PublicationRow]] = {}
     for publication in publications:

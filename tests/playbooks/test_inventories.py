@@ -87,7 +87,7 @@ def list_machines(group: dict[str, Any]) -> Iterator[str]:
             'The inventory\'s group "sbf" must contain a machine, but contains none. Add the machine on which SBF runs',
         ),
         ({"sbf": machines("a", "b")}, 'Add a machine to the group "database", or set sbf_database'),
-        ({"sbf": machines("a", "b"), "database": machines("d")}, 'group "balancers" contains no machine. Add one'),
+        ({"sbf": machines("a", "b"), "database": machines("d")}, '"balancers" contains no machine. Add a machine'),
         (
             {"sbf": machines("a"), "database": machines("d", "e")},
             "For a PostgreSQL of your own, set sbf_database instead.",
@@ -103,7 +103,7 @@ def list_machines(group: dict[str, Any]) -> Iterator[str]:
         ),
         (
             {"sbf": machines("a", program_archive="/nowhere.tar")},
-            "/nowhere.tar does not exist on the machine that runs Ansible. Write it with: make wheels",
+            "/nowhere.tar does not exist on the machine that runs Ansible. Write the archive with: make wheels",
         ),
         (
             {"sbf": machines("a", sbf_topology="sites/none.yaml")},

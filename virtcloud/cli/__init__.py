@@ -31,7 +31,7 @@ COMMANDS = {
     "topology": ("virtcloud.cli.topology:topology", "Show and set sites, elements and links."),
     "torque": ("virtcloud.cli.torque:torque", "Write the scripts that Torque runs."),
     "up": ("virtcloud.cli.up:up", "Run SBF with simulated sites on this machine, without root."),
-    "whoami": ("virtcloud.cli.tokens:whoami", "Show the user and roles that SBF sees for your token."),
+    "whoami": ("virtcloud.cli.tokens:whoami", "Show the user and the role that SBF sees for your token."),
 }
 
 

@@ -28,8 +28,8 @@ from virtcloud.model.errors import GuestTaken, VirtcloudError
 from virtcloud.model.views import ClusterView
 
 RENAME_GUESTS = (
-    "Guests of one network need different names and addresses. Set them with --guest-prefix and --network, for "
-    "example --guest-prefix m --network 10.0.0.50/24"
+    "Guests of one network need different names and addresses. Set the names and addresses with --guest-prefix and "
+    "--network, for example --guest-prefix m --network 10.0.0.50/24"
 )
 
 GUEST_OPTIONS = {

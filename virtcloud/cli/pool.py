@@ -95,9 +95,9 @@ def clean(  # noqa: PLR0913 - click passes each option by its name
     First, the elements of the other sites must confirm the removal of the cluster, or the VLAN IDs must be declared
     clean at these sites.
 
-    After 'pool show', VLAN can become free, and a later cluster can use VLAN and end. To prevent that you declare the
-    VLAN ID of this later cluster clean, name your cluster with --cluster. Omit --cluster for an ended member of a
-    network that still runs.
+    If VLAN becomes free after 'pool show', a later cluster can use VLAN, end, and leave VLAN in quarantine again. With
+    --cluster, the command refuses to declare the VLAN ID of this later cluster clean. Omit --cluster for an ended
+    member of a network that still runs.
 
     Example: virtcloud pool clean brno 112 --cluster demo --reason "brno-sw2 was scrapped"
     """

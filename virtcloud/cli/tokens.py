@@ -68,7 +68,7 @@ def _prompt_for_token() -> str:
 @printing.json_option
 @click.pass_context
 def whoami(context: click.Context, as_json: bool) -> None:
-    """Show the user and roles that SBF sees for your token.
+    """Show the user and the role that SBF sees for your token.
 
     Example: virtcloud whoami
     """

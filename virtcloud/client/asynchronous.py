@@ -12,7 +12,7 @@
 
 Each asynchronous object wraps a synchronous object. An asynchronous method calls the synchronous object's method with
 the same name and signature, in a thread. A cancelled task does not wait for the thread of a waiting method, such as
-``wait_active``. This thread ends within two seconds.
+``wait_active``. If SBF answers, this thread ends within two seconds.
 """
 
 from collections.abc import AsyncIterator, Iterator

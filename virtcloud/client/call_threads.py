@@ -99,7 +99,7 @@ class _Delivery(Generic[R]):
         return result
 
     def abandon(self) -> list[Callable[[], object]]:
-        """Record that no task waits for the result. If the result exists, return the calls that dispose of it."""
+        """Record that no task waits for the result. If the result exists, return the call that disposes of it."""
         with self._lock:
             self._is_abandoned = True
             return [partial(self._dispose, result) for result in self._results] if self._dispose else []
@@ -190,8 +190,8 @@ async def run_waiting(threads: CallThreads, method: Callable[..., R], bound: ins
     """Run a method that waits for SBF, such as ``wait_active``, in a thread.
 
     The caller's callback ``progress`` runs in the event loop's thread. The method receives ``relay`` instead of the
-    callback, and calls ``relay`` at least every second. If the task is cancelled, the next call of ``relay`` raises
-    CallAbandoned in the method's thread, and thereby ends the method.
+    callback, and calls ``relay`` at least every second while SBF answers. If the task is cancelled, the next call of
+    ``relay`` raises CallAbandoned in the method's thread, and thereby ends the method.
     """
     cancelled = Event()
     with open_progress(bound.arguments.get("progress")) as shown:

@@ -85,7 +85,10 @@ class SbfCalls:
 
 
 def entity_tag(version: str | None) -> str | None:
-    """Return the entity tag of a version (RFC 9110, 8.8.3), or None without a version."""
+    """Return the value of ``If-Match`` for a version: the version's entity tag (RFC 9110, 8.8.3).
+
+    For `ANY_VERSION`, return ``*``. Without a version, return None.
+    """
     return version if version in {None, ANY_VERSION} else f'"{version}"'
 
 

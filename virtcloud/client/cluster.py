@@ -28,7 +28,7 @@ class Cluster(PolledCluster):
     """
 
     def __repr__(self) -> str:
-        """Return the key, state and VLAN IDs of the last view as text."""
+        """Return the key, owner, state and VLAN IDs of the last view as text."""
         return f"<virtcloud.Cluster {self.key} of {self.view.spec.owner}: {self.state}, {self._format_vlans()}>"
 
     def _format_vlans(self) -> str:
@@ -68,10 +68,11 @@ class Cluster(PolledCluster):
         return self.view
 
     def wait_active(self, progress: ShownProgress = None, timeout: float | None = None) -> Self:
-        """Wait until the cluster is active. Call ``progress`` with each new view, and at least every second.
+        """Wait until the cluster is active. Call ``progress`` with each new view.
 
-        With ``progress=True``, show a progress bar in a terminal or notebook. Raise ClusterFailed with the reason if
-        the cluster fails or ends. Raise TimedOut after ``timeout`` seconds.
+        While SBF answers, call ``progress`` at least every second. With ``progress=True``, show a progress bar in a
+        terminal or notebook. Raise ClusterFailed with the reason if the cluster fails or ends. Raise TimedOut after
+        ``timeout`` seconds.
         """
         with open_progress(progress) as shown:
             until = frozenset({ClusterState.ACTIVE, ClusterState.DRAINING}) | ENDED_STATES

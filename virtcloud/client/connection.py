@@ -98,7 +98,7 @@ class Connection:
     def __reduce__(self) -> NoReturn:
         """Raise TypeError: open connections and the token cannot be sent to another process."""
         raise TypeError(
-            f"expected an object that pickle can send to another process, got one with the connections to SBF at "
+            f"expected an object that pickle can send to another process, got an object with the connections to SBF at "
             f"{self.url}: pass the cluster's key instead, and create a client in each process, for example "
             f"Client({self.url!r}).get(key)"
         )

@@ -75,7 +75,7 @@ class GuestTask:
     def run(self, arguments: SshArguments, stdin: int, stdout: int) -> Iterator[subprocess.Popen[bytes]]:
         """Run a program with these standard streams within the block. The program's stderr is a pipe.
 
-        The program runs in its own process session (setsid(2)), so that Ctrl-C at the terminal does not reach it. An
+        The program runs in its own process session (setsid(2)), so Ctrl-C at the terminal does not end the program. An
         exception in the block ends the work. If the work has already ended, raise TimedOut. Raise BadInput if the
         program cannot be started.
         """

@@ -130,8 +130,8 @@ class HostNetworks:
     def _deleted_on_error(self, subject: str) -> Iterator[dict[ClusterKey, UserName]]:
         """Yield an empty dict, to which the block adds the owner of each new cluster, by the cluster's key.
 
-        If the block raises an exception, delete the clusters with these keys, except clusters that have another owner
-        in SBF than in the dict.
+        If the block raises an exception, delete the clusters with these keys, except clusters whose owner in SBF
+        differs from the owner in the dict.
         """
         new: dict[ClusterKey, UserName] = {}
         try:

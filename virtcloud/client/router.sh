@@ -3,7 +3,8 @@
 #
 #   ./router up       connect to the cluster, translate the guests' addresses, and forward ports to guests.
 #                     Repeat the command after a change of router.conf.
-#   ./router down     disconnect, and restore all settings. Also after a crash of 'up'.
+#   ./router down     disconnect, and restore all settings.
+#                     Run this command also after a crash of 'up'.
 #   ./router status   show the connection and the counters
 #   ./router rules    print the rules of 'up' for nft(8), and change nothing
 #
@@ -208,7 +209,7 @@ connect() {
     fi
     waited=0
     until grep -q 'Initialization Sequence Completed' "$STATE/log"; do
-        client_starts || client_runs || show_log "OpenVPN ended" # in this order: the ID may be written between the two
+        client_starts || client_runs || show_log "OpenVPN ended" # in this order: the ID may appear between both checks
         [ "$waited" -lt "$CONNECT_S" ] || show_log "expected a connection within $CONNECT_S s, got none"
         sleep 1
         waited=$((waited + 1))

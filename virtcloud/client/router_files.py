@@ -84,7 +84,8 @@ def render_settings(
     return f"""\
 # The settings of ./router. After a change, run 'sudo ./router up' again.
 CLUSTER={profile.cluster}
-# The OpenVPN profile in this folder. Empty: another OpenVPN client connects; INTERFACE is its tap interface.
+# The OpenVPN profile in this folder. If PROFILE is empty, another OpenVPN client must connect, and INTERFACE must be
+# the tap interface of this client.
 PROFILE={profile_file}
 INTERFACE={INTERFACE}
 # The subnets of the cluster.

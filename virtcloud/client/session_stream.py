@@ -21,7 +21,7 @@ from virtcloud.model.guest_sessions import END_OF_INPUT
 CLOSE_S = 2.0
 MAX_MESSAGE = 1 << 20
 CHUNK = 1 << 14
-"""Bytes of a message. A socket that poll(2) reports as writable accepts so many bytes without blocking."""
+"""Maximum bytes of a message. A socket that poll(2) reports as writable accepts a message without blocking."""
 POLL_MS = 1000
 KEEPALIVE = tuple(
     (getattr(socket, name), seconds)
@@ -88,8 +88,8 @@ class SessionStream:
     def _wait_writable(self) -> None:
         """Wait until the socket accepts a message, or until the connection has ended.
 
-        While the library websockets sends, it receives nothing. If the socket blocked, and the other side only
-        continued to read after this side had received, both sides would wait for ever.
+        While the library websockets sends, it receives nothing. If the socket blocked until the other side reads, and
+        the other side did not read until this side receives, both sides would wait for ever.
         """
         while (descriptor := self._connection.socket.fileno()) >= 0:
             poll = select.poll()

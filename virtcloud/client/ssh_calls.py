@@ -28,7 +28,7 @@ class SshCalls(SbfCalls):
         """Return the certificates of a cluster.
 
         If ``ended`` is false, omit revoked certificates, and expired certificates without open connections. If
-        ``ended`` is true, include those of these certificates whose records SBF still has. SBF keeps the record of an
+        ``ended`` is true, also return such certificates, as long as SBF has their records. SBF keeps the record of an
         expired certificate for at least an hour.
         """
         answer = self._connection.send("GET", f"{_path(key)}/certificates", query=flag_query(ended=ended))

@@ -80,7 +80,7 @@ def plan_addresses(  # noqa: PLR0913, PLR0917 - the addresses and subnets of a r
     """Return the addresses of ``count`` guests, in order.
 
     - ``subnets``: the subnets of the request.
-    - ``used``: the addresses of guests, without prefix length.
+    - ``used``: the addresses that guests already have, without prefix length.
     - ``own``: the subnets of the running network that the job joins. None: the network is new, or its subnets are
       unknown. If ``own`` is empty and the request has no subnet, the guests get no addresses.
     - ``default``: the subnet to use if ``own`` is None and the request has no subnet. None stands for `DEFAULT_SUBNET`.

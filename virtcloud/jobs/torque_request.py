@@ -144,11 +144,11 @@ def _parse_directives(script: str) -> Iterator[str]:
 
 
 def _parse_options(words: Iterable[str]) -> Iterator[Tuple[str, str]]:
-    """Yield letter and value of each option with a value, which may be written as ``-l x``, ``-lx`` or ``-Il x``.
+    """Yield the letter and the value of each option that has a value: ``-l x``, ``-lx`` or ``-Il x``.
 
     The value of ``-F`` may look like an option (``-F "-t 8"``). qsub passes its arguments to the filter without
     quotation marks, and omits empty values. Therefore, after any other option, a word that looks like an option with a
-    value is parsed as an option. Further words of a value are parsed as options too.
+    value is parsed as an option. This also applies to the further words of a value. Other further words are ignored.
     """
     waiting = ""  # the option whose value is the next word
     for word in words:

@@ -5,7 +5,8 @@ platform or no address for a device, the platform or address in SBF's topology r
 imported site leaves its former site.
 
 SBF's topology keeps what NetBox cannot describe: transports, attachments, gateways, edges, rules, credentials and
-latencies. The topology also keeps elements and links that NetBox lacks, unless ``prune`` is true.
+latencies. Unless ``prune`` is true, the topology also keeps the elements that NetBox lacks, and each link that NetBox
+lacks, if neither of its ports has another link in NetBox.
 """
 
 from collections.abc import Iterator, Mapping

@@ -209,7 +209,7 @@ class JobReconciler:
         except (Gone, NotFound) as error:
             self._log.info("cluster_gone_before", cluster=key, attempt=attempt, error=error)
         except VirtcloudError as error:
-            text = f"cluster {key}: the lease ends before the job's walltime and could not be extended: {error}"
+            text = f"cluster {key}: the lease may end before the job, and could not be extended: {error}"
             yield Alert(AlertName.LEASE_NOT_EXTENDED, key, text)
         else:
             why = f"to {seconds:g} s from now, for its job's walltime"

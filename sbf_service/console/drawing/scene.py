@@ -98,7 +98,7 @@ class SceneBuilder:
 def shorten(text: str, width: float) -> str:
     """Return a text that fits into a width. Replace the middle of a long text by an ellipsis.
 
-    ``width`` is in units of the drawing. At least 4 characters remain, even if they do not fit.
+    ``width`` is in units of the drawing. A shortened text has at least 4 characters, even if these do not fit.
     """
     most = max(4, int(width / CHARACTER))
     if len(text) <= most:

@@ -26,7 +26,7 @@ from sbf_service.store.unit_of_work import AUDIT_TOPIC, TRAFFIC_TOPIC
 from virtcloud.model.values import ClusterKey
 
 TRAFFIC_PERIOD_S: Final = 10
-"""In seconds. Traffic reports update a cluster's page at most once in this period."""
+"""Traffic reports update a cluster's page at most once in this number of seconds."""
 SeenQuery = Annotated[str | None, Query(max_length=64)]
 router = APIRouter(prefix=PREFIX, route_class=ConsoleRoute, include_in_schema=False)
 
@@ -38,7 +38,10 @@ def read_overview_version(service: SbfService) -> str:
 
 
 def read_cluster_version(service: SbfService, key: ClusterKey, cluster_id: str | None) -> str:
-    """Return the version of a cluster's page. Raise NotFound for an unknown cluster. Checks no right."""
+    """Return the version of a cluster's page. Raise NotFound for an unknown cluster.
+
+    The caller must first check the user's right to read the cluster.
+    """
     with service.store.read() as unit:
         row = clusters.require_cluster(unit, key, cluster_id)
         uses = [use.reported_at for use in outside_uses.list_uses(unit, key, row.id)]

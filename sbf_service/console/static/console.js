@@ -1,5 +1,5 @@
 "use strict";
-// Live pages: an event from SBF says that the page has changed, and htmx then reads the changed part. The script
+// Live pages: an event from SBF reports that the page has changed, and htmx then reads the changed part. The script
 // closes the connection of a hidden page, because a browser opens only six connections to a server with HTTP/1.1.
 (() => {
   const live = document.getElementById("live");
@@ -47,7 +47,7 @@
     show(`The connection to SBF was lost at ${time}. This page may be out of date. It updates by itself when SBF answers.`);
   }
 
-  // SBF limits the streams of a user. Try again later, because the user can close another page.
+  // SBF limits the streams of a user. Try again later, because the user may close another page.
   function full(event) {
     lost = true; // read the page again when it gets a stream
     show(`You have ${event.data} other pages open that show changes, which is the limit. This page shows no changes until you close one of them.`);

@@ -231,7 +231,7 @@ class CandidateSwitch:
             raise Refused(f"switch {self._name}: {'; '.join(faults)}: nothing was committed; {NOTHING_DONE}")
 
     def read_all(self) -> SwitchReading:
-        """Read the whole switch. Changes nothing. Raise Unsafe for answers that cannot be parsed."""
+        """Read the whole switch. Change nothing. Raise Unsafe for answers that cannot be parsed."""
         shown = self._session.show()
         try:
             reading: SwitchReading = self._dialect.see(shown)

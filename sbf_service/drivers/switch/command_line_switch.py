@@ -55,7 +55,7 @@ class CommandLineSwitch:
         return derive_observed_state(self._name, self._dialect, self._reading, scope)
 
     def read_all(self) -> SwitchReading:
-        """Read the whole switch. Changes nothing. Raise Unsafe for answers that cannot be parsed."""
+        """Read the whole switch. Change nothing. Raise Unsafe for answers that cannot be parsed."""
         dialect = self._dialect
         show_any = self._conversation.show_any
         answers = [show_any((command, *dialect.instead.get(command, ()))) for command in dialect.show]

@@ -82,7 +82,7 @@ class LinuxBridge:
         return observed
 
     def read_all(self) -> SwitchReading:
-        """Read all ports of all bridges, managed or not. Changes nothing."""
+        """Read all ports of all bridges, managed or not. Change nothing."""
         entries, devices = self._query()
         down = {device.name for device in devices if not device.is_up}
         members = {device.name for device in devices if device.is_member}

@@ -52,7 +52,7 @@ class OpenVSwitch:
         return derive_ovs_state(self._name, self._ports, scope)
 
     def read_all(self) -> SwitchReading:
-        """Read all ports of all bridges, managed or not. Changes nothing."""
+        """Read all ports of all bridges, managed or not. Change nothing."""
         ports = {name: read_ovs_port(port) for name, port in self._query().items()}
         return SwitchReading(VlanSet(vlan for port in ports.values() for vlan in port.tagged | port.untagged), ports)
 

@@ -63,7 +63,7 @@ class NapalmSession:
                 self.disconnect(driver)
 
     def is_lost(self) -> bool:
-        """Return whether the device ended the session; False if there was no session. Sends nothing; never raises."""
+        """Return whether the device ended the session; False if there was no session. Send nothing; never raise."""
         driver = self._driver
         with suppress(Exception):
             return driver is not None and not self.is_alive(driver)

@@ -47,7 +47,7 @@ class RateLimiter:
     def check_address(self, address: str) -> None:
         """Raise TooManyRequests if too many invalid tokens came from an address, or from its /64 network (IPv6).
 
-        Does not change the count.
+        Do not change the count.
         """
         rate, origin = self.rates.failed_tokens, find_origin(address)
         if not self.counts.test(parse(rate), "failed", origin):

@@ -58,7 +58,10 @@ IdQuery = Annotated[
 ]
 UntilQuery = Annotated[
     tuple[ClusterState, ...],
-    Query(description="With `after` and `wait`: wait until the cluster has one of these states. Empty: any state."),
+    Query(
+        description="With `after` and `wait`: wait until the cluster has one of these states. Without `until`, any "
+        "change ends the wait."
+    ),
 ]
 EarlierIdQuery = Annotated[
     str | None, Query(pattern=CLUSTER_ID, description="The ID of an earlier cluster with this key.")

@@ -71,7 +71,7 @@ class ReadinessProbe:
 
 @health_router.get("/healthz")
 async def get_health() -> Health:
-    """Confirm that the process is alive. Checks nothing else."""
+    """Confirm that the process is alive. Check nothing else."""
     return Health()
 
 

@@ -164,4 +164,4 @@ def test_a_quota_of_guests_refuses_guests_beside_an_unreadable_spec(world: World
     assert ask(world, "PUT", "/v1/clusters/plain", without_guests).status_code == 201
     status, slug, detail = problem(ask(world, "PUT", "/v1/clusters/other", body("brno-h2")))
     assert (status, slug) == (409, "quota-exceeded")
-    assert "this version of SBF cannot read the stored specs, and so count the guests, of later: end these" in detail
+    assert "this version of SBF cannot count the guests of later, because it cannot read the stored specs" in detail

@@ -257,7 +257,7 @@ def test_the_error_for_a_taken_guest_name_names_options(run: RunCommand, sbf: Fa
     sbf.refuses = (409, "guest-taken", "guest g1 has the name g1, which a guest of cluster demo has")
     result = run(*CREATE, "--join", "demo")
     assert result.exit_code == 1
-    assert "Set them with --guest-prefix and --network, for example --guest-prefix m" in result.stderr
+    assert "Set the names and addresses with --guest-prefix and --network, for example" in result.stderr
 
 
 def test_a_failed_cluster_exits_with_1_and_the_reason(run: RunCommand, sbf: FakeSbf) -> None:

@@ -351,7 +351,7 @@ def test_an_invalid_address_is_bad_input(url: str) -> None:
 
 def test_an_address_with_a_password_is_refused_without_showing_it() -> None:
     with pytest.raises(
-        BadInput, match="expected no user name and no password, got some: use a token's file"
+        BadInput, match="expected no user name and no password, got one of these: use a token file"
     ) as refusal:
         SbfClient("http://alice:secret@sbf")
     assert "secret" not in str(refusal.value)

@@ -155,7 +155,7 @@ def test_a_refused_extension_raises_an_alert(reconciliation: Reconciliation) -> 
     reconciliation.scheduler.known = {"1.pbssrv": job(1, walltime_s=10000)}  # type: ignore[dict-item]
     reconciliation.sbf.refusing = QuotaExceeded("alice's clusters may last 4h")
     (alert,) = reconciliation.run_rounds(1).alerts
-    end = "the lease ends before the job's walltime and could not be extended"
+    end = "the lease may end before the job, and could not be extended"
     text = f"cluster 1.pbssrv: {end}: alice's clusters may last 4h"
     assert (alert.name, alert.text) == (AlertName.LEASE_NOT_EXTENDED, text)
 

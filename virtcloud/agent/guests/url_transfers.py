@@ -41,10 +41,10 @@ FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 def open_url(url: str, offset: int, etag: str | None, permitted: tuple[str, ...] | None) -> Iterator[FileTransfer]:
     """Yield a transfer of the file at a URL, from ``offset`` on. Follow at most `MAX_REDIRECTS` redirects.
 
-    If ``etag`` is None, or if the server now has another version of the file than the version with this ETag, the
-    transfer starts at the file's beginning. ``permitted`` lists the beginnings of permitted URLs. If ``permitted`` is
-    None, every URL is permitted, but only public addresses: with other addresses, a user could make this host send
-    requests to internal services.
+    If ``etag`` is None, or if the server's current version of the file does not have this ETag, the transfer starts at
+    the file's beginning. ``permitted`` lists the beginnings of permitted URLs. If ``permitted`` is None, every URL is
+    permitted, but only public addresses: with other addresses, a user could make this host send requests to internal
+    services.
 
     Raise Refused if the URL is invalid or not permitted. Also raise Refused if the server answers with a permanent
     error such as 404, or with too many redirects. Raise Unreachable if the server does not answer, answers with a
