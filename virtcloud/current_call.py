@@ -13,12 +13,12 @@ _CURRENT: ContextVar[CallContext | None] = ContextVar("virtcloud_call", default=
 
 
 def current_call() -> CallContext | None:
-    """Return the context of the current call, or None without a current call."""
+    """Return the context of the current call, or None if there is no current call."""
     return _CURRENT.get()
 
 
 def current_request_id() -> str | None:
-    """Return the request ID of the current call, or None without a current call."""
+    """Return the request ID of the current call, or None if there is no current call."""
     call = _CURRENT.get()
     return call.request_id if call else None
 

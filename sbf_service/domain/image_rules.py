@@ -144,6 +144,6 @@ def check_unused(name: Name, users: Sequence[str | None]) -> None:
     raise Conflict(f"image {name} is used by {' and '.join(texts)}: remove the image when these clusters have ended")
 
 
-def make_unknown(name: Name) -> NotFound:
+def make_unknown_image_error(name: Name) -> NotFound:
     """Return the error for an image that does not exist, or that the caller may not see."""
     return NotFound(f"image {name} is not known; list the images: virtcloud image list")

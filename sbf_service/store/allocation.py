@@ -46,7 +46,6 @@ SBF uses a larger limit only if the result of the smaller limit does not determi
 """
 NO_VLANS = VlanSet()
 
-
 _SITES = bindparam("sites", type_=NAME_TYPE, expanding=True)
 _JOINED = func.aggregate_strings(cast(ClaimRow.vlan, Text), ",")
 """All claimed VLAN IDs of a site in one text, such as ``"101,102"``: much faster than a row for each VLAN ID."""

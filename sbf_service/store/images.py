@@ -13,7 +13,7 @@ from sbf_service.domain.image_rules import (
     check_unused,
     check_usable,
     list_topology_names,
-    make_unknown,
+    make_unknown_image_error,
     may_use,
 )
 from sbf_service.domain.page_cursors import KEY_OF_NAME, CursorFormat
@@ -235,7 +235,7 @@ def list_stored_checksums(unit: Unit) -> frozenset[str]:
 def _require_row(unit: Unit, name: Name) -> ImageRow:
     row = unit.session.get(ImageRow, name)
     if row is None:
-        raise make_unknown(name)
+        raise make_unknown_image_error(name)
     return row
 
 

@@ -1,6 +1,6 @@
 """A unit of work: a database transaction with the database's time, audit rows and change topics.
 
-:mod:`.store` opens, commits and publishes units.
+:mod:`.store` opens and commits units, and publishes their changes.
 """
 
 from collections.abc import Callable, Iterable

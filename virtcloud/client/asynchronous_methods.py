@@ -1,7 +1,7 @@
 """Asynchronous methods that are made from the methods of synchronous objects, with the same names and signatures.
 
-An asynchronous object has the attributes ``sync``, its synchronous object, and ``threads``, in which the methods of
-``sync`` run.
+The attribute ``sync`` of an asynchronous object is its synchronous object. The methods of ``sync`` run in the threads
+of the attribute ``threads``.
 """
 
 import inspect

@@ -265,7 +265,11 @@ def _find_cursor(answer: httpx.Response) -> str | None:
 
 
 def call_headers() -> dict[str, str]:
-    """Return the headers with the request ID and the trace context, or {} without a current call with a valid ID."""
+    """Return the headers with the request ID and the trace context of the current call.
+
+    The current span's trace context takes precedence over the call's. Return {} if there is no current call, or if its
+    request ID is invalid.
+    """
     call = current_call()
     if call is None or not RequestId.matches(call.request_id):
         return {}

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse
 
-from sbf_service.domain.image_rules import check_architecture, check_size, make_unknown, may_use
+from sbf_service.domain.image_rules import check_architecture, check_size, make_unknown_image_error, may_use
 from sbf_service.domain.rights import Action, ProtectedResource, RightScope, find_scope
 from sbf_service.http.auth.authorization import CurrentCaller, CurrentService, describe_site
 from sbf_service.http.auth.caller import Caller
@@ -220,7 +220,7 @@ def _authorize(unit: Unit, caller: Caller, action: Action, name: Name) -> Catalo
         if action is not Action.READ_IMAGE:
             caller.require(action, ProtectedResource(f"image {name}", owner=image.owner))
         return image
-    error = make_unknown(name)
+    error = make_unknown_image_error(name)
     raise error if unrestricted else caller.deny(error, action, ProtectedResource(f"image {name}"))
 
 

@@ -1,4 +1,4 @@
-"""The traffic of clusters: reports of agents, and the numbers that users see.
+"""The traffic of clusters: reports of agents, and the rates and counters that users see.
 
 Hosts and gateways report the traffic of each cluster. Gateways also count the connections and bytes of destinations
 outside the clusters.

@@ -131,10 +131,7 @@ def _request(
     original, url = url, _resolve(url, "")
     for _ in range(MAX_REDIRECTS + 1):
         connection = _connect(url, permitted, watchdog)
-        parts = urlsplit(url)
-        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        connection.request("GET", path, headers=headers)
-        answer = connection.getresponse()
+        answer = _exchange(connection, url, headers)
         if answer.status in {OK, PARTIAL_CONTENT}:
             return connection, answer
         connection.close()
@@ -148,6 +145,18 @@ def _request(
         is_temporary = answer.status >= FIRST_SERVER_ERROR or answer.status in TEMPORARY
         raise Unreachable(text) if is_temporary else Refused(text)
     raise Refused(f"{original}: expected at most {MAX_REDIRECTS} redirects, got more")
+
+
+def _exchange(connection: HTTPConnection, url: str, headers: dict[str, str]) -> HTTPResponse:
+    """Send a request and return the answer, without its body. If this fails, close the connection."""
+    parts = urlsplit(url)
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    try:
+        connection.request("GET", path, headers=headers)
+        return connection.getresponse()
+    except BaseException:
+        connection.close()
+        raise
 
 
 def _resolve(url: str, location: str) -> str:
