@@ -6,9 +6,10 @@ many guests takes seconds, because PyYAML checks each cloud-config.
 
 import json
 from collections.abc import Callable, Coroutine
+from http import HTTPStatus
 from typing import Any, Final
 
-from fastapi import Request, Response
+from fastapi import HTTPException, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
@@ -19,13 +20,10 @@ from virtcloud.model.document import Document
 
 LARGE_BODY: Final = 16 * 1024
 """A body of at least this size, in bytes, is parsed in a separate thread."""
-MAX_FAULTS: Final = 1000
+MAX_FAULTS: Final = 10_000
 """The maximum number of faults in a large body that SBF describes."""
-ParseBody = Callable[[bytes, Request], Document | None]
-"""Parses the body of a request. Raises RequestValidationError with all faults.
-
-Returns None if FastAPI must answer, because the body is not UTF-8 or is too deeply nested.
-"""
+ParseBody = Callable[[bytes, Request], Document]
+"""Parses the body of a request. Raises the errors of :func:`parse_document`."""
 
 
 class LargeBodyOperation(Operation):
@@ -72,10 +70,11 @@ class _ParsedRequest(Request):
         return self._document
 
 
-def parse_document(model: type[Document], body: bytes) -> Document | None:
-    """Parse a body. Raise RequestValidationError with all faults of the body.
+def parse_document(model: type[Document], body: bytes) -> Document:
+    """Parse a body. Raise FastAPI's errors, because FastAPI would parse the body again on the event loop.
 
-    Return None if the body is not UTF-8 or is too deeply nested: FastAPI finds this quickly, and answers status 400.
+    Raise RequestValidationError with all faults of the body. Raise HTTPException with status 400 if the body is not
+    UTF-8, is too deeply nested, or contains a number with thousands of digits.
     """
     try:
         return model.model_validate(json.loads(body))
@@ -83,8 +82,8 @@ def parse_document(model: type[Document], body: bytes) -> Document | None:
         raise make_request_error(error) from error
     except json.JSONDecodeError as error:
         raise make_syntax_error(error) from error
-    except (ValueError, RecursionError):
-        return None
+    except (ValueError, RecursionError) as error:
+        raise HTTPException(HTTPStatus.BAD_REQUEST, "There was an error parsing the body") from error
 
 
 def make_syntax_error(error: json.JSONDecodeError) -> RequestValidationError:

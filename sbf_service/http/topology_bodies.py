@@ -48,16 +48,15 @@ class TopologyOperation(LargeBodyOperation):
         return _parse_new_topology if is_topology else super().find_parser()
 
 
-def _parse_new_topology(body: bytes, request: Request) -> Document | None:
+def _parse_new_topology(body: bytes, request: Request) -> Document:
     service: SbfService = request.app.state.service
     return parse_topology(body, service.store.cached_topology)
 
 
-def parse_topology(body: bytes, former: Topology | None = None) -> Document | None:
-    """Parse a topology. Return None for the same bodies as :func:`.parse_document`.
+def parse_topology(body: bytes, former: Topology | None = None) -> Document:
+    """Parse a topology. Raise the errors of :func:`.parse_document`.
 
-    A link that is equal to a link of ``former`` becomes the same object, without another validation. Raise
-    RequestValidationError for an invalid topology. The error contains all faults.
+    A link that is equal to a link of ``former`` becomes the same object, without another validation.
     """
     with collect_later(len(body)), take_short_turns():
         try:

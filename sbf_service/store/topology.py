@@ -212,7 +212,7 @@ def _suspend_at_moved_gateways(unit: Unit, change: TopologyChange) -> None:
 def _read_clusters_at(unit: Unit, change: TopologyChange, earlier: ClusterReading) -> ClusterReading:
     """Read the live clusters that use an element at a changed site, or all live clusters if most sites change.
 
-    Read no cluster if the change keeps the wiring, because such a change concerns no cluster.
+    Read no cluster if the change keeps the wiring, because such a change alters no cluster's path.
     """
     if change.keeps_wiring or not change.sites:
         return ClusterReading()

@@ -3,11 +3,12 @@
 import asyncio
 import json
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from sbf_fakes.world import three_sites
@@ -103,9 +104,16 @@ def test_faults_have_the_same_places_as_in_pydantic(change: Callable[[dict[str, 
     assert [fault["loc"][1:] for fault in found.value.errors()] == [fault["loc"] for fault in usual.value.errors()]
 
 
-@pytest.mark.parametrize("body", [b"\xff", b"[" * 100_000], ids=["bytes", "deep"])
-def test_fastapi_answers_bodies_that_are_no_text(body: bytes) -> None:
-    assert parse_topology(body) is None
+@pytest.mark.parametrize(
+    "body",
+    [b"\xff", b"[" * 100_000, b'{"name": "a", "links": ' + b"[" * 100_000, b'{"name": ' + b"1" * 5000 + b"}"],
+    ids=["bytes", "deep", "deep end", "long number"],
+)
+def test_the_thread_refuses_bodies_that_json_cannot_parse(body: bytes) -> None:
+    """FastAPI would parse the whole body on the event loop before it finds a fault at the end."""
+    with pytest.raises(HTTPException) as found:
+        parse_topology(body)
+    assert found.value.status_code == HTTPStatus.BAD_REQUEST
 
 
 @pytest.mark.parametrize(
@@ -157,6 +165,14 @@ def test_a_fault_is_found_without_parsing_the_body_again(monkeypatch: pytest.Mon
         parse_topology(json.dumps(document).encode())
     with pytest.raises(RequestValidationError, match="JSON decode error"):
         parse_topology(three_sites().model_dump_json().encode()[:-20])
+
+
+def test_a_key_misspelled_at_every_host_is_named() -> None:
+    """The fault of one template appears once for each host."""
+    hosts = [{"name": f"h{number}", "ports": ["eth0"], "admit": {}} for number in range(1100)]
+    with pytest.raises(RequestValidationError) as found:
+        parse_topology(json.dumps({"name": "core", "sites": [{"name": "brno", "hosts": hosts}]}).encode())
+    assert found.value.errors()[0]["loc"] == ("body", "sites", 0, "hosts", 0, "admit")
 
 
 def test_a_caller_who_disconnects_causes_no_error() -> None:
