@@ -84,7 +84,7 @@ def serve(config: Path | None) -> None:
         tcp = find_tcp_address(sockets)
         log.info("listening", tcp=tcp, socket=settings.socket or "none", database=describe_database(settings))
         if is_new:
-            log.info("database_created", database=describe_database(settings), why="it had no tables of SBF")
+            log.info("database_created", database=describe_database(settings), why="the database had no tables of SBF")
         server.run_server(service, sockets, find_settings_file(config), early_reloads)
     log.info("stopped")
 

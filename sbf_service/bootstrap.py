@@ -173,5 +173,8 @@ def _measure(metrics: ServiceMetrics, kind: str) -> Iterator[None]:
 
 
 def replica_name(settings: ServiceSettings) -> str:
-    """Return the setting ``replica``, or the first characters of the host's name."""
+    """Return the setting ``replica``.
+
+    Without this setting, return at most the first :data:`MAX_REPLICA_NAME` characters of the host's name.
+    """
     return settings.replica or socket.gethostname()[:MAX_REPLICA_NAME]

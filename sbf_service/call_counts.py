@@ -33,10 +33,12 @@ class _Window:
 class CallCounts(MemoryStorage):
     """Moving windows in memory, at most :data:`MAX_WINDOWS`. Thread-safe.
 
-    ``clock`` returns seconds. The default is the monotonic clock, because SBF would refuse callers for longer if the
-    clock was set back. If there are more than :data:`MAX_WINDOWS` windows, the window whose last call is the oldest is
-    removed. Without the maximum, a caller with many addresses could exhaust the memory. If SBF refused calls from new
-    addresses at the maximum, such a caller could lock out all other callers.
+    ``clock`` returns seconds. The default is the monotonic clock. With a clock that can be set back, SBF would refuse
+    callers for too long after such a change.
+
+    If there are more than :data:`MAX_WINDOWS` windows, the window whose last call is the oldest is removed. Without the
+    maximum, a caller with many addresses could exhaust the memory. If SBF refused calls from new addresses at the
+    maximum, such a caller could lock out all other callers.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

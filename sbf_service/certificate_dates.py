@@ -20,7 +20,7 @@ log = get_log(__name__)
 def log_certificate_dates(settings: ServiceSettings, now: datetime) -> None:
     """Log each certificate that is not valid at ``now``, or that expires soon. SBF uses the certificate nevertheless.
 
-    SBF skips unreadable files, which :mod:`sbf_service.server` reports.
+    Skip unreadable files, because :mod:`sbf_service.server` reports these files.
     """
     for setting, path, certificates in read_certificates(settings):
         for number, certificate in enumerate(certificates, 1):
@@ -32,11 +32,11 @@ def log_certificate_dates(settings: ServiceSettings, now: datetime) -> None:
 
 
 def find_date_fault(begin: datetime, end: datetime, now: datetime) -> tuple[str, str] | None:
-    """Return the event and the reason to log for a certificate with these dates, or None for faultless dates. Pure."""
+    """Return the event and the reason to log for a certificate with these dates, or None without a fault. Pure."""
     if now > end:
         return "certificate_not_valid", f"it expired at {format_utc(end)}"
     if now < begin:
-        return "certificate_not_valid", f"it is valid from {format_utc(begin)}; the clock is {format_utc(now)}"
+        return "certificate_not_valid", f"it is valid from {format_utc(begin)}; the clock shows {format_utc(now)}"
     if now > end - RENEWAL:
         return "certificate_expires_soon", f"it expires at {format_utc(end)}"
     return None

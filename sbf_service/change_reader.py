@@ -80,7 +80,7 @@ class ChangeReader:
         while not self._stopping:
             try:
                 self._follow_once(doorbell)
-            except Exception as error:  # noqa: BLE001 - of SQLAlchemy or the driver, if the connection is lost
+            except Exception as error:  # noqa: BLE001 - a lost connection causes various errors of the driver
                 log.warning("change_notices_lost", cause=" ".join(str(error).split()))
                 doorbell.wait(RECONNECT_S)
 

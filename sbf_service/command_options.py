@@ -63,7 +63,7 @@ def find_settings_file(config: Path | None) -> Path | None:
 
 
 def describe_database(settings: ServiceSettings) -> str:
-    """Return the address of the database without its password."""
+    """Return the address of the database without user name and password."""
     scheme, _, rest = settings.database.partition("://")
     return f"{scheme}://{rest.rpartition('@')[2]}"
 

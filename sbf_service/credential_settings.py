@@ -12,7 +12,7 @@ from virtcloud.model.errors import BadInput
 class SecretSource(Document):
     """The source of a secret: a file, an environment variable, or a command's output.
 
-    A final newline is not part of the secret.
+    Newlines at the end are not part of the secret.
     """
 
     file: Path | None = Field(None, description="File with the secret.")

@@ -1,4 +1,4 @@
-"""The address of the database: checks the address, and formats the address for the log without secrets.
+"""Checks the address of the database, and formats the address for the log without secrets.
 
 An error message never quotes the address.
 """

@@ -169,8 +169,8 @@ class UploadFolder:
     def remove_unknown(self, known: frozenset[str]) -> None:
         """Remove files whose checksum is not in ``known``, and hidden files of uploads whose process was killed.
 
-        The caller must hold the database's write lock, so that no upload is placed meanwhile. Remove all other files
-        even if a file cannot be removed. Then raise StorageFull.
+        The caller must hold the database's write lock, so that no upload is placed meanwhile. If a file cannot
+        be removed, remove the remaining files, and then raise StorageFull.
         """
         with _translate_file_errors("read", self.path):
             files = list(self.path.iterdir()) if self.path.is_dir() else []

@@ -146,7 +146,8 @@ def _lock_path(path: Path, patience: float) -> Iterator[None]:
 def _remove_stale(path: Path) -> None:
     """Remove a socket file on which no process listens.
 
-    If a process listens, do not remove the file: bind(2) must fail. Raise BadInput if the path is no socket.
+    If a process listens, do not remove the file: bind(2) must fail. Raise BadInput if the path names a file or folder
+    that is no socket.
     """
     if not path.is_socket():
         if os.path.lexists(path):

@@ -10,7 +10,7 @@ from sbf_service.log import get_log
 from virtcloud.model.errors import BadInput
 
 CHECK_TICKS: Final = 50
-"""SBF checks the socket files once in this number of uvicorn's ticks, which are 0.1 s apart."""
+"""SBF checks the socket files once in this number of uvicorn's ticks. A tick takes 0.1 s."""
 
 log = get_log(__name__)
 

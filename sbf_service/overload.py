@@ -1,4 +1,4 @@
-"""Overload protection: a bounded number of threads for blocking calls, and a bounded log of unaccepted connections.
+"""Overload protection: limits on the threads for blocking calls, and on log lines about connections not accepted.
 
 A call that hangs does not delay the end of the process, because the threads are daemon threads.
 """
@@ -45,8 +45,8 @@ class BoundedThreads:
     async def run(self, call: Callable[[], T], max_wait_s: float = 0) -> T:
         """Run ``call`` in a thread. Return its result or raise its exception.
 
-        Raise ServiceBusy when no thread is free within ``max_wait_s`` seconds. If the caller is cancelled, ``call``
-        continues and occupies its thread.
+        Raise ServiceBusy when no thread is free within ``max_wait_s`` seconds, or if the thread cannot start. If the
+        caller is cancelled, ``call`` continues and occupies its thread.
         """
         deadline = time.monotonic() + max_wait_s
         while not self._free.acquire(blocking=False):
@@ -104,8 +104,8 @@ class AcceptFaults:
             self._last_log = self.clock()
             log.warning(
                 "connections_not_accepted",
-                why=f"{error.strerror}: SBF accepts connections again when others close; raise the limit LimitNOFILE "
-                "of the unit virtcloud-sbf, or find the callers with many connections (ss -tnp)",
+                why=f"{error.strerror}: SBF accepts new connections when other connections close; raise the limit "
+                "LimitNOFILE of the unit virtcloud-sbf, or find the callers with many connections (ss -tnp)",
             )
 
 

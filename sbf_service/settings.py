@@ -80,7 +80,7 @@ class RateLimits(Document):
     )
     device_reads: RateLimit = Field(
         RateLimit("120/minute"),
-        description="Readings of devices for one caller (`diff --read`, `reconcile`, `verify`).",
+        description="Readings of devices for one caller (such as `diff --read`, `reconcile`, `verify` and dry runs).",
     )
     polls: RateLimit = Field(
         RateLimit("240/minute"),
@@ -96,7 +96,9 @@ class ServiceTiming(Document):
     read_timeout: Seconds = Field(10, description="Seconds until the answer to a command times out.")
     retry_first: Seconds = Field(0.5, description="Seconds before the first retry after a failure.")
     retry_most: Seconds = Field(
-        30, description="Largest pause before a retry, in seconds. Each pause is twice the previous pause."
+        30,
+        description="Largest pause before a retry, in seconds. The pause doubles with each failure. SBF "
+        "shortens each pause by a random part, which is at most half of the pause.",
     )
     drain_deadline: Seconds = Field(
         60,
@@ -195,7 +197,7 @@ class ServiceSettings(Document):
     """All settings of the service."""
 
     database: Annotated[str, AfterValidator(check_address)] = Field(
-        DEFAULT_DATABASE, description="Address of the database, as SQLAlchemy writes it."
+        DEFAULT_DATABASE, description="Address of the database, in the format of SQLAlchemy."
     )
     listen: ListenAddress = Field(ListenAddress(DEFAULT_LISTEN), description="Address to listen on, `host:port`.")
     allow_plaintext: bool = Field(
@@ -222,7 +224,7 @@ class ServiceSettings(Document):
     )
     local_users: LocalUsers = Field(
         LocalUsers.USER,
-        description="How SBF identifies local users on `socket`: `user` by the user name that the kernel reports, "
+        description="How SBF identifies local users on `socket`: `user` by the user ID that the kernel reports, "
         "`token` by a token. Root and the service's own user are always operators.",
     )
     replica: Name | None = Field(None, description="Name of this replica if several replicas share one database.")
@@ -233,8 +235,8 @@ class ServiceSettings(Document):
         16,
         ge=1,
         le=1000,
-        description="Largest number of devices that are read at the same time for callers (`element diff --read`, "
-        "`element reconcile`, `site verify`). Further calls are answered with 503.",
+        description="Largest number of devices that are read at the same time for callers (such as `element diff "
+        "--read`, `element reconcile` and `site verify`). SBF answers further calls with status 503.",
     )
     credentials: dict[Name, Credential] = Field(default_factory=dict)
     quota: QuotaLimits = QuotaLimits()

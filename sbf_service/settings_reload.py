@@ -77,7 +77,7 @@ class EarlyReloads:
 
 
 def find_changes(former: ServiceSettings, new: ServiceSettings) -> list[SettingChange]:
-    """Return a change for each key whose value differs between ``former`` and ``new``, in the order of the keys."""
+    """Return a change for each key whose value differs between ``former`` and ``new``, sorted by key."""
     values, new_values = dict(_list_values(former)), dict(_list_values(new))
     return [
         SettingChange(key, values[key], new_values[key]) for key in sorted(values) if values[key] != new_values[key]

@@ -140,7 +140,8 @@ def plan_member(spec: ClusterSpec, network: NetworkAddresses, *, batch: bool) ->
 def choose_device_addresses(network: NetworkAddresses, user: str = "the device") -> tuple[Address, ...]:
     """Return one address of each subnet for a device or gateway (``Subnet.take_from_end``).
 
-    Return no addresses for a network without subnets. Raise NoAddressFree if a subnet has no free address.
+    Return no addresses for a network without subnets. Raise NoAddressFree if a subnet has no free address. The error's
+    message contains ``user``, which names the device or gateway.
     """
     used = network.list_used()
     found = [Subnet.of(subnet).take_from_end(used, 1) for subnet in network.subnets]

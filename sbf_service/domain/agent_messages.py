@@ -71,7 +71,7 @@ AGENT_MESSAGES: Final = (
     AgentMessage(
         "guest g1 ended: the kernel ended it because the host had no memory left, …",
         ("the kernel ended it because the host had no memory left",),
-        "the host has promised more memory than it has, or other programs on the host use much memory",
+        "the guests may use more memory than the host has, or other programs on the host use much memory",
         "the administrator limits the other programs, or lowers [the overcommitment](place-guests.md)",
     ),
     AgentMessage(

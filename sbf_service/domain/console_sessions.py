@@ -1,7 +1,8 @@
 """Sessions of browsers with the web console: their secrets, and the tokens against forged requests. Pure.
 
 The secret of a session is in a cookie. SBF stores only the hash of the secret. Each form contains a token derived from
-the secret. Therefore, another web site cannot send the form (OWASP, Cross-Site Request Forgery Prevention).
+the secret. Another web site does not know this token, and therefore cannot send the form (OWASP, Cross-Site Request
+Forgery Prevention).
 """
 
 import hmac

@@ -41,9 +41,10 @@ def decide_power(guest: str, former: WantedPower, request: GuestPowerRequest, re
     """Return the new power state of a guest.
 
     ``restores`` is the number of restores of the database since the cluster's creation. A request with the former
-    number of resets does not reset the guest. Raise Conflict if the request resets a stopped guest. Also raise Conflict
-    if the request's number of resets is neither the former number nor the former number plus one: such a
-    number shows that other callers have reset the guest since this caller read the number of resets.
+    number of resets does not reset the guest. Raise Conflict if the request resets a guest that is stopped or that the
+    same request stops. Also raise Conflict if the request's number of resets is neither the former number nor the
+    former number plus one. A number below the former number shows that other callers have reset the guest since this
+    caller read the number of resets.
     """
     stopped = request.power is GuestPower.OFF
     if request.resets in {None, former.resets}:

@@ -77,7 +77,7 @@ def add_seeds(wanted: HostWanted, clusters: Sequence[NetworkCluster], secret: Se
 
 
 def make_peers(clusters: Iterable[NetworkCluster], secret: SecretBytes) -> tuple[Peer, ...]:
-    """Return the guests of these clusters as peers, in the order of clusters and specs."""
+    """Return the guests of these clusters as peers, by cluster, in the order of each cluster's spec."""
     return tuple(_make_peer(cluster, guest, secret) for cluster in clusters for guest in cluster.spec.guests)
 
 

@@ -93,7 +93,7 @@ def find_transition(
 ) -> ClusterTransition | None:
     """Return the next due transition of a cluster, or None. Another transition may be due afterwards.
 
-    If ``with_deadlines`` is false, omit the transitions of ``DEADLINES``.
+    If ``with_deadlines`` is false, omit the transitions whose condition is in ``DEADLINES``.
     """
     for rule in TRANSITION_RULES:
         if rule.condition in DEADLINES and not with_deadlines:

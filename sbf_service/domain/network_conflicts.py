@@ -19,9 +19,10 @@ QUARANTINE_REMEDY: Final = (
 
 
 def join_remedies(keep: str, quarantined: Iterable[bool]) -> str:
-    """Return the remedy ``keep`` for running clusters, and the remedy for clusters in quarantine.
+    """Return ``keep`` if no cluster is in quarantine, and `QUARANTINE_REMEDY` if all clusters are in quarantine.
 
-    ``quarantined`` contains for each cluster whether the cluster is in quarantine.
+    If only some clusters are in quarantine, return both remedies. ``quarantined`` contains for each cluster whether the
+    cluster is in quarantine.
     """
     found = frozenset(quarantined)
     if True not in found:

@@ -11,10 +11,10 @@ from typing import Final
 RECORD_INTERVAL: Final = timedelta(seconds=10)
 """The time between two records of the deadline sweep. SBF may have run for this time after its last record."""
 LEASE_GRACE: Final = timedelta(seconds=300)
-"""After an outage, no lease of a cluster from before the outage ends earlier than this time.
+"""Each lease from before an outage lasts at least this time after the outage.
 
 Within this time, the reconciliation of jobs has ten rounds, with the default interval of 30 s, to extend the leases of
-running jobs.
+running jobs. After a repeated outage, a lease can end earlier (:meth:`Outage.postpone_lease`).
 """
 
 

@@ -31,7 +31,8 @@ class RetentionLimits(Document):
     audit_rows: Rows = Field(20_000_000, description="Largest number of rows of the audit log; the newest are kept.")
     cluster_days: Days = Field(
         1825,
-        description="Days for which SBF keeps a cluster, its placements and its VPN profiles after the cluster's end.",
+        description="Days for which SBF keeps a cluster, its placements and its VPN profiles after the beginning of "
+        "the cluster's removal.",
     )
     clusters: Rows = Field(2_000_000, description="Largest number of ended clusters; the newest are kept.")
 

@@ -165,7 +165,7 @@ RIGHTS: Mapping[Role, Mapping[Action, RightScope]] = {
 }
 
 UNLISTED_ROLES = frozenset({Role.JOB_STARTER})
-"""Roles that denials do not suggest, because a person cannot have them."""
+"""Roles that denials do not suggest, because a person cannot have these roles."""
 
 
 def find_scope(principal: Principal, action: Action) -> RightScope | None:
@@ -207,7 +207,7 @@ def may_read_secrets(principal: Principal) -> bool:
 
 
 def describe_denial(principal: Principal, action: Action, resource: ProtectedResource = WHOLE_SERVICE) -> str:
-    """Return the message of a denial: the denied action, and the roles that may perform it."""
+    """Return the message of a denial: the denied action, and the roles that may perform this action."""
     denied = f"{action} {resource.description}".strip()
     entitled = _join_alternatives(_list_entitled_roles(action, resource))
     return f"{principal} may not {denied}: the action requires {entitled}"

@@ -79,5 +79,5 @@ def _format_private_key(public: bytes, private: bytes, check: bytes) -> str:
 
 
 def _string(data: bytes) -> bytes:
-    """Return a string in the encoding of SSH (RFC 4251 5)."""
+    """Return a string in the encoding of SSH (RFC 4251, 5)."""
     return len(data).to_bytes(4) + data

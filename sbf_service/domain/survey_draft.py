@@ -173,8 +173,8 @@ def _explain_absence(survey: SwitchSurvey) -> str:
     """Return why a switch is not in the draft, with the remedy."""
     ports = "or list its ports (ports: […]) in the file"
     if survey.fault is None:
-        return f"LLDP shows no cable of it: enable LLDP on the switch and its neighbours, {ports}"
-    unread = "its LLDP neighbours" if survey.is_read else "it"
+        return f"LLDP shows no cable of this switch: enable LLDP on the switch and its neighbours, {ports}"
+    unread = "its LLDP neighbours" if survey.is_read else "the switch"
     return f"{unread} could not be read: correct the cause that the error of this switch names, {ports}"
 
 

@@ -44,10 +44,12 @@ from sbf_service.http.settled_polls import SettledPollMiddleware
 DESCRIPTION = """
 Virtual clusters: private layer-2 networks across sites, with virtual machines on them.
 
-Every call needs a token (`Authorization: Bearer vc_…`), except `/healthz`, `/readyz`, this page, and `/metrics` on the
-loopback. The caller's role determines which calls are allowed.
+Every call over TCP needs a token (`Authorization: Bearer vc_…`), except `/healthz`, `/readyz`, this page, and
+`/metrics` on the loopback. The caller's role determines which calls are allowed.
 
-Every call except the creation of a token is idempotent: a repeated call with the same key and body changes nothing.
+A call that creates a token, a VPN profile or an SSH certificate, or that renews the certificate authority, is not
+idempotent. Every other call is idempotent: a repeated call with the same key and body changes nothing.
+
 Every error is a problem document (`application/problem+json`, RFC 9457) whose `type` is `urn:virtcloud:problem:<name>`
 and whose `detail` contains the expectation, the observation and the remedy. A call with `after` and `wait` is a long
 poll: SBF answers when the resource is newer than `after`. If the resource is not newer than `after` within `wait`

@@ -68,7 +68,7 @@ def parse_topology(body: bytes, former: Topology | None = None) -> Document:
         except json.JSONDecodeError as error:
             raise make_syntax_error(error) from error
         except (ValueError, RecursionError, _UnexpectedText):
-            return parse_document(Topology, body)  # finds what is no JSON, and its position
+            return parse_document(Topology, body)  # finds the position of the text that is no JSON
 
 
 class _UnexpectedText(Exception):

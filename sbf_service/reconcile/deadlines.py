@@ -165,9 +165,9 @@ class DeadlineSweep:
             self.transactions.apply_transitions()
 
     def _has_run_long_enough(self) -> bool:
-        """Return whether the service has run, and the database has answered, for ``agent_silence``.
+        """Return whether the service has run, and the database has answered, for ``agent_silence`` seconds.
 
-        Before ``agent_silence`` has passed, an agent without a recorded heartbeat does not count as stale, because SBF
+        Before this time has passed, an agent without a recorded heartbeat does not count as stale, because SBF
         could not record heartbeats while SBF was stopped or suspended, or while the database did not answer.
         """
         now = self.clock()

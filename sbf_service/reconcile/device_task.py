@@ -62,7 +62,7 @@ class ReconcileTask(ABC):
     - ``may_save``: false during the pause after a failed save.
     - ``reachable``: false if the last reading failed.
     - ``held``: VLAN IDs that SBF must not add to any port or circuit yet. Existing configuration stays.
-    - ``postponed``: VLAN IDs in ``held`` for which some wanted configuration is therefore missing on the device.
+    - ``postponed``: VLAN IDs in ``held`` that SBF omitted from the wanted state of some port or circuit.
     - ``calls``: the calls that caused the changes since the confirmed revision.
     - ``topology``: the version of the topology from which the task was read.
     """

@@ -1,8 +1,8 @@
 """Dry runs of a new pool or topology: SBF reads the affected devices, and does not change them.
 
 The result contains the differences that workers would apply. If an affected device is in the present topology, and its
-description does not change, SBF also records the device's VLAN IDs *in other use*: those that serve something other
-than SBF's clusters. When the administrator then sets the pool, SBF does not allocate the recorded VLAN IDs.
+description does not change, SBF also records the device's VLAN IDs *in other use*: the VLAN IDs that serve something
+other than SBF's clusters. When the administrator then sets the pool, SBF does not allocate the recorded VLAN IDs.
 """
 
 from collections.abc import Callable, Iterator

@@ -41,7 +41,8 @@ CALLER_KEY = "virtcloud.caller"
 
 BEARER = HTTPBearer(
     scheme_name="token",
-    description="A token from `virtcloud token create`. Root and the service's user need no token on SBF's socket.",
+    description="A token from `virtcloud token create`. Root and the service's user need no token on SBF's socket. If "
+    "the setting `local_users` is `user`, other local users need no token either.",
     auto_error=False,
 )
 """Describes tokens in the OpenAPI document."""

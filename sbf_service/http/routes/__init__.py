@@ -1,1 +1,1 @@
-"""The operations of the HTTP API, one module per resource; each has a ``router``."""
+"""The operations of the HTTP API, one module per resource. Each module has one or more routers."""

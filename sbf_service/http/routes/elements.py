@@ -112,10 +112,10 @@ async def get_wanted(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter 
 ) -> Response:
     """Return the wanted state of a host or gateway, or wait for a newer revision of the wanted state.
 
-    The element's agent, and root on SBF's machine, receive the secrets of guests. Other callers receive asterisks, and
-    their calls are no heartbeats of the agent. If the agent has confirmed the whole revision, the `ETag` contains the
-    revision and SBF's version. With this `ETag` in `If-None-Match`, the answer is 304 without a body while nothing
-    changes.
+    The element's agent, and root and the service's user on SBF's machine, receive the secrets of guests. Other callers
+    receive asterisks, and their calls are no heartbeats of the agent. If the agent has confirmed the whole revision,
+    the `ETag` contains the revision and SBF's version. With this `ETag` in `If-None-Match`, the answer is 304 without a
+    body while nothing changes.
     """
     if caller.principal.role is Role.AGENT:
         authorize_element(service.store, caller, Action.REPORT_FOR_ELEMENT, name)  # reads no database

@@ -66,7 +66,7 @@ async def list_waiting_sessions(  # noqa: PLR0913, PLR0917 - FastAPI passes each
     wait: Wait = 0,
     kinds: KindsQuery = None,
 ) -> list[GuestSession]:
-    """List the sessions that wait for the agent of a host; if no session waits, wait at most `wait` seconds for one."""
+    """List the sessions that wait for the agent of a host; if no session waits, wait at most `wait` seconds."""
     known = FIRST_KINDS if kinds is None else frozenset(SessionKind) & frozenset(kinds.split(","))
 
     def read() -> list[GuestSession]:

@@ -134,7 +134,7 @@ async def preview_site_topology(
 async def dry_run_setting(service: SbfService, change: Callable[[Unit], None]) -> ChangeDryRun:
     """Return what ``change`` would change on devices, without changing a device.
 
-    Call ``change`` in a transaction, roll the transaction back, and read the devices concerned.
+    Call ``change`` in a transaction, roll the transaction back, and read the affected devices.
 
     Raise the errors of ``change``, and ServiceBusy if no thread is free.
     """

@@ -44,7 +44,7 @@ RevokedQuery = Annotated[bool, Query(description="Also return revoked profiles."
 SECRET_BYTES = 32
 PROBLEMS = problem_responses(404, 409, 422)
 INVITED_ACTIONS = frozenset({Action.JOIN_NETWORK, Action.READ_VPN, Action.REVOKE_VPN})
-"""The actions that an invited user may perform, restricted to VPN profiles of the user's own devices."""
+"""The actions that an invited user may perform, restricted to the user's own VPN profiles and SSH certificates."""
 
 router = APIRouter(prefix="/v1/clusters/{key}/vpn", tags=["vpn"], route_class=Operation)
 authority_router = APIRouter(prefix="/v1/vpn/authority", tags=["vpn"], route_class=Operation)
@@ -214,7 +214,9 @@ def report_vpn_connections(name: Name, report: VpnConnections, caller: CurrentCa
 def change_vpn(
     service: SbfService, caller: Caller, action: Action, key: ClusterKey, cluster_id: str | None
 ) -> Iterator[tuple[Unit, UserName | None]]:
-    """Yield a unit of work that may change a cluster's VPN access, and the result of :func:`authorize_vpn`.
+    """Yield a unit of work to change a cluster's VPN access, SSH certificates or publications.
+
+    Also yield the result of :func:`authorize_vpn`.
 
     Check the caller's right to ``action`` before the write lock is acquired, and again in the yielded unit of work.
     """
@@ -227,11 +229,12 @@ def change_vpn(
 def authorize_vpn(
     unit: Unit, caller: Caller, action: Action, key: ClusterKey, cluster_id: str | None
 ) -> UserName | None:
-    """Check a right to a cluster's VPN access.
+    """Check a right to a cluster's VPN access, SSH certificates or publications.
 
-    Return the user to whose profiles the right is limited; None if the right is not limited. An invited user has rights
-    only to the user's own profiles. A site administrator has rights if a gateway of the cluster is at the
-    administrator's sites. If the caller lacks the right, raise Forbidden or NotFound as :func:`authorize_cluster` does.
+    Return the user to whose profiles and certificates the right is limited; None if the right is not limited. An
+    invited user has rights only to the user's own profiles and certificates. A site administrator has rights if a
+    gateway of the cluster is at the administrator's sites. If the caller lacks the right, raise Forbidden or NotFound
+    as :func:`authorize_cluster` does.
     """
     caller.require_for_any(action, "cluster")
     row, view = require_cluster(unit, key, cluster_id), get_cluster(unit, key, cluster_id)

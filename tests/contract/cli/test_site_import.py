@@ -183,7 +183,7 @@ def test_a_switch_without_lldp_is_named_with_the_remedy(tmp_path: Path) -> None:
     with emulate("cisco_ios") as switch:
         found = survey(describe(tmp_path, {"sw1": switch}))
     assert found.draft.site.switches == ()
-    assert "switch sw1 is not in the draft, because LLDP shows no cable of it: enable LLDP" in found.notes[0]
+    assert "switch sw1 is not in the draft, because LLDP shows no cable of this switch: enable LLDP" in found.notes[0]
 
 
 def test_odd_characters_of_a_vlan_name_are_replaced(tmp_path: Path) -> None:

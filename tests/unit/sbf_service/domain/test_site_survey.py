@@ -66,7 +66,7 @@ def test_an_unread_switch_gets_the_ports_that_others_see() -> None:
     assert survey.faults == ("switch sw2 does not answer",)
 
 
-@pytest.mark.parametrize(("is_read", "unread"), [(False, "it"), (True, "its LLDP neighbours")])
+@pytest.mark.parametrize(("is_read", "unread"), [(False, "the switch"), (True, "its LLDP neighbours")])
 def test_a_fault_and_not_lldp_explains_a_missing_switch(is_read: bool, unread: str) -> None:
     notes = describe(switch("sw1", "p1"), switch("sw2", is_read=is_read, fault="switch sw2 refuses")).notes
     (note,) = (note for note in notes if note.startswith("switch sw2"))
