@@ -131,7 +131,7 @@ class AddVpnPort:
 
     @property
     def cluster(self) -> str:
-        """The cluster's id."""
+        """The network's ID."""
         return self.segment.id
 
     @property
