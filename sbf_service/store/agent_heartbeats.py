@@ -1,7 +1,7 @@
 """Collects the heartbeats of polling agents, so that one transaction records many heartbeats.
 
-Each poll is a heartbeat, even if SBF answers the poll from memory. Any other call of an agent records a heartbeat
-immediately (:mod:`sbf_service.store.leases`).
+Each poll is a heartbeat, even if SBF answers the poll from memory. This module does not collect the heartbeats of other
+calls: :mod:`sbf_service.store.leases` writes these heartbeats to the database.
 """
 
 import json

@@ -82,7 +82,9 @@ def _make_window_query(*conditions: ColumnElement[bool]) -> Select[datetime, int
 
 _READ_WINDOW = _make_window_query()
 _READ_WINDOW_ON_TRANSPORT = _make_window_query(~is_taken(FreeVlanRow.vlan))
-"""Omits the VLAN IDs in use on the transport before the limit applies, with one look-up by index for each VLAN ID."""
+"""This query omits the VLAN IDs in use on the transport before the limit applies. The database looks up each VLAN ID by
+an index.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +183,8 @@ def check_not_taken(  # noqa: PLR0913, PLR0917 - the parameters of the message
 ) -> None:
     """Raise NoVlanFree if a network other than ``network`` has a VLAN ID on a transport.
 
-    The transport separates networks only by their VLAN IDs. The error message begins with ``subject`` and ends with
-    ``remedy``.
+    Do nothing without a transport, or for a transport that is not VLAN-separated (:mod:`.transport_vlans`). The error
+    message begins with ``subject`` and ends with ``remedy``.
     """
     if transport is not None and (user := find_vlan_user(unit, transport, vlan, network)) is not None:
         raise NoVlanFree(

@@ -2,7 +2,7 @@
 
 The first line is the header: the format, the versions, and the columns of each table. A line ``{"table": NAME}`` begins
 a table. Each row is a list of values. The last line has the number of rows of each table, and the SHA-256 of all other
-lines. With the SHA-256, ``sbf restore`` detects a truncated or edited file before it changes the database.
+lines. With the SHA-256, ``sbf restore`` detects a truncated or edited file before changing the database.
 
 The values have the same form for SQLite and PostgreSQL, so a backup of one database can be restored into the other.
 """

@@ -58,7 +58,7 @@ def find_uncertified(unit: Unit, network: str, site: Name) -> str | None:
 
 
 def suspend_uncertified(unit: Unit, network: str | None = None) -> None:
-    """Suspend each publication whose network has a guest with an image that the gateway's site has not certified.
+    """Suspend each publication whose network has a guest with an image that is not certified for the gateway's site.
 
     ``network`` limits the suspension to one network. If SBF cannot read the images of a network's guests, also suspend
     the network's publications.

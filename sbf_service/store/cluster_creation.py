@@ -117,7 +117,7 @@ def put_cluster(  # noqa: PLR0913 - the request, its caller and the caller's lim
 
 
 def _needs_everything(put: PutRequest) -> bool:
-    """Return whether a creation must lock all sites, because it can change sites without hosts of the cluster."""
+    """Return whether a creation must lock all sites, because sites without the cluster's hosts can change."""
     spec = put.request.spec
     return bool(put.starter or spec.joins or spec.spread or spec.uses_gateways)
 

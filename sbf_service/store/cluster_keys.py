@@ -29,7 +29,7 @@ _READ_HOLDERS = select(ClusterRow).where(or_(ClusterRow.id == _NEWEST_ID, Cluste
 
 
 class KeyHolders(NamedTuple):
-    """The newest cluster with a key, and the running cluster with another key that has this key as its name."""
+    """The newest cluster with a key, and the running cluster that has another key, but this key as its name."""
 
     newest: ClusterRow | None
     named: ClusterRow | None

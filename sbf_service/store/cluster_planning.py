@@ -69,7 +69,7 @@ class NewCluster:
 
     @property
     def placement_text(self) -> str:
-        """The hosts that SBF chose, and their numbers of guests, as text; empty if SBF chose none."""
+        """The hosts that SBF chose, and their numbers of guests, as text; empty if SBF chose no hosts."""
         if self.requested is None or self.requested.spread is None:
             return ""
         counts = Counter(guest.host for guest in self.spec.guests[len(self.requested.guests) :])

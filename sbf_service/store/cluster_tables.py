@@ -40,8 +40,8 @@ class ClusterRow(Base):
     - ``shares``: the owners who may join the network, separated by commas. None: the owners in the spec's
       ``shares_with``.
     - ``spec``: the spec as requested. ``resolved``: the spec with SBF's choices, such as addresses, or None.
-    - ``login``: the guests' login name and the public keys that may log in, as JSON. None: the guests get no seed (the
-      data that a guest reads at its first boot).
+    - ``login``: the guests' login name and the public keys that permit a login, as JSON. None: the guests get no seed
+      (the data that a guest reads at its first boot).
     - ``images``: the sources of the guests' catalogue images, by name, as JSON. None: no such images.
     - ``request_id``, ``traceparent``: the request ID and trace context of the call that created the cluster, or of the
       call that ended the cluster. None: neither call is known.

@@ -1,8 +1,8 @@
 """Group commit: one thread, the leader, commits the changes of all callers that queued during the previous commit.
 
-On PostgreSQL, a group locks only the sites and names of its changes (:mod:`.lock_scopes`), and does not wait for locks.
-If another transaction holds a lock that a change needs, the change moves to a queue for this lock. The other changes of
-the group are committed.
+On PostgreSQL, a group of changes with scopes locks only the sites and names in these scopes (:mod:`.lock_scopes`), and
+does not wait for locks. If another transaction holds a lock that a change needs, the change moves to a queue for this
+lock. The other changes of the group are committed.
 """
 
 from collections import deque
@@ -47,8 +47,8 @@ class GroupTransactions(Protocol[U_co]):
     ) -> AbstractContextManager[Sequence[U_co | frozenset[int]]]:
         """Open one transaction with a unit for each scope, in the order of ``find_scopes``.
 
-        ``wait``: whether to wait for locks that other transactions hold. Without ``wait``, yield the keys of a scope's
-        held locks instead of the scope's unit.
+        ``wait``: whether to wait for locks that other transactions hold. Without ``wait``, if other transactions hold
+        locks of a scope, yield the keys of these locks instead of the scope's unit.
         """
 
 

@@ -46,9 +46,10 @@ class UseIncrease:
 def record_uses(unit: Unit, gateway: str, report: OutsideReport) -> list[UseIncrease]:
     """Increase the sum of each counter by the counter's increase since the gateway's previous report.
 
-    Return the counters' increases. Idempotent: a repeated report increases nothing. Ignore networks in the report that
-    do not use the gateway, and destinations that a network did not request. Raise NotFound for an unknown element.
-    Raise Conflict for an element that is not a gateway.
+    Return the counters' increases. Idempotent: a repeated report increases nothing. Delete the recorded FQDNs of
+    destinations that the report lacks. Ignore networks in the report that do not use the gateway, and destinations that
+    a network did not request. Raise NotFound for an unknown element. Raise Conflict for an element that is not a
+    gateway.
     """
     element = require_element(unit, gateway)
     if element.kind != ElementKind.GATEWAY:

@@ -190,7 +190,7 @@ def _release_port(unit: Unit, row: PortRow, *, forget: bool = False) -> None:
     before = _make_record(row).before
     if forget or not row.taken or before is None:
         unit.session.delete(row)
-        why = f"port {row.port}: no former use to restore"
+        why = f"port {row.port}: no former use is restored"
     else:
         row.leaving = True
         why = f"port {row.port}: restoring {before}"

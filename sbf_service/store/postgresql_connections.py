@@ -1,6 +1,6 @@
 """Connections to PostgreSQL: a replica's pool of connections, and separate connections outside the pool.
 
-A separate connection holds a lock (of a replica's name or of a task), or it subscribes to notices.
+A separate connection holds a lock (of a replica's name or of a task), or subscribes to notices.
 """
 
 import select
@@ -106,7 +106,7 @@ def _is_readable(connection: Any) -> bool:  # noqa: ANN401 - a connection of psy
 def choose_settings(address: URL) -> dict[str, Any]:
     """Return the settings that a database's address does not override.
 
-    If the address has ``options``, append them to SBF's options. PostgreSQL uses the last value of each setting.
+    If the address has ``options``, append these options to SBF's options. PostgreSQL uses the last value of a setting.
     """
     settings = {name: value for name, value in POSTGRESQL_SETTINGS.items() if name not in address.query}
     options = address.query.get("options", ())

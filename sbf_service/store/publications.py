@@ -62,9 +62,9 @@ def publish(
 ) -> PublicationView:
     """Publish a port of a guest. End the suspensions of the port's publications at the site. Idempotent.
 
-    End the publications that the topology no longer allows. If none is left, add a publication. If SBF has moved a
-    publication to another site, two gateways of this site can publish the port. In this case, return the publication of
-    the first gateway.
+    End the publications that the topology no longer allows. If no publication is left, add a publication. If SBF has
+    moved a publication to another site, two gateways of this site can publish the port. In this case, return the
+    publication of the first gateway.
 
     Raise NotFound for an unknown cluster or guest. Raise Conflict if the cluster is ending or has ended. Raise
     NotAdmitted if the image of a guest of the network is not certified for the site. Raise NoGateway if the site
@@ -176,7 +176,7 @@ def _choose_site(unit: Unit, row: ClusterRow, requested: Name | None, present: C
     """Return the requested site, or the cluster's first site that can publish the guests.
 
     Sites with a publication of the port (``present``) come first, so that a repeated call finds the existing
-    publication, even if SBF has moved it to another site.
+    publication, even if SBF has moved this publication to another site.
 
     The returned site has certified the images of all guests of the network. The candidates are only the requested site
     or, if no site was requested, all sites of the cluster. Raise NoGateway if no candidate publishes ports. Raise

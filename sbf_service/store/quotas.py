@@ -112,7 +112,7 @@ def put_quota(unit: Unit, user: UserName, limits: QuotaLimits) -> None:
 
 
 def _read_limits(unit: Unit, owner: str) -> QuotaLimits | None:
-    """Return the individual limits of a user, or None if the user has none.
+    """Return the individual limits of a user, or None if the user has no individual limits.
 
     Query a user's limits only once in each unit of work. One query suffices, because a unit of work that changes quotas
     locks everything.

@@ -82,8 +82,9 @@ def record_restore(
 def _increase_topology_version(unit: Unit, former_version: int) -> None:
     """Assign a new version to the topology and all its documents.
 
-    An SBF that ran during the restore, for example on a machine that was disconnected, then reads all documents again.
-    The version is also higher than ``former_version``. Otherwise, two restores of one backup would have equal versions.
+    A replica that ran during the restore, for example on a machine that was disconnected, then reads all documents
+    again. The version is also higher than ``former_version``. Otherwise, two restores of one backup would have equal
+    versions.
     """
     restored = unit.session.scalars(select(TopologyRow.version)).one()
     version = max(restored + REVISION_STEP, former_version + 1)

@@ -97,7 +97,7 @@ class ElementRow(Base):
 
     The row of a removed element stays, so that its revisions never start again from 0.
 
-    - ``highest_confirmed``: the highest revision that the element ever confirmed. Never reset.
+    - ``highest_confirmed``: the highest revision that the element ever confirmed. SBF never resets this value.
     - ``fence``: the fencing token, incremented with every lease.
     - ``checked_at``: the last time that a reading showed the confirmed state.
     - ``carried``: the last observed state that SBF recorded as contained in a device's startup configuration.

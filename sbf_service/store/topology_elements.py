@@ -68,7 +68,7 @@ class ElementChanges:
     """The changes of the rows of sites and elements.
 
     SBF compares the rows with the new topology. The compared columns are written only when a topology is stored.
-    Therefore, SBF can compare before the transaction that stores the new topology.
+    Therefore, SBF can compare the rows before the transaction that stores the new topology.
 
     - ``new_sites``: the sites without a row. ``sites``: the known sites that enter or leave the topology.
     - ``new``: the elements without a row. ``described``: the values of known elements whose kind or site changes, or

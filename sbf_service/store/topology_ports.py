@@ -1,8 +1,8 @@
 """Checks of ports. A new topology can remove a port, attach it to another transport, or change its access link.
 
-A port may carry VLANs of clusters that do not need the port any more, until its switch or edge has confirmed the
-removal. SBF knows these VLANs from the last observed state. The observed state may lack VLANs while the device has
-unsaved changes.
+A port may carry VLANs of clusters that do not need the port any more, until the port's switch or edge has confirmed
+the removal of these VLANs. SBF knows these VLANs from the last observed state. The observed state may lack VLANs while
+the device has unsaved changes.
 """
 
 from collections.abc import Iterable, Iterator

@@ -84,7 +84,7 @@ def check_devices_checked(unit: Unit, site: str, vlans: VlanSet) -> None:
 
 
 def _read_unchecked(unit: Unit) -> Sequence[Row[str, str, str]]:
-    """Return the names, sites and kinds of unchecked elements. Query the database until there are none."""
+    """Return the names, sites and kinds of unchecked elements. Query the database until no such element is found."""
     version = read_cached_version(unit)
     if version in unit.cache.checked:
         return ()

@@ -70,9 +70,9 @@ def create_profile(
     If the device already has a valid profile, revoke this old profile. The device keeps the old profile's addresses,
     unless exactly one of the two profiles makes the device the router.
 
-    Raise NotFound for an unknown cluster. Raise Conflict if the cluster is ending or has ended. Raise NoGateway if
-    there is no gateway. Raise NoAddressFree if a subnet has no free address. Raise BeyondLimit if the cluster has the
-    maximum number of profiles and the device has no old profile. For a router, raise the errors of
+    Raise NotFound for an unknown cluster. Raise Conflict if the cluster is ending or has ended. Raise NoGateway if no
+    suitable gateway offers VPN access. Raise NoAddressFree if a subnet has no free address. Raise BeyondLimit if the
+    cluster has the maximum number of profiles and the device has no old profile. For a router, raise the errors of
     :func:`.check_router`.
     """
     row = require_live_cluster(unit, key, cluster_id)

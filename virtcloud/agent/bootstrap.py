@@ -113,7 +113,7 @@ def sbf_client(settings: AgentSettings, token_file: Path | None, timeout: float 
 
 
 def _read_token(settings: AgentSettings, token_file: Path | None) -> TokenSource:
-    """Raise BadInput if other users can read the token file. The token file may be missing at the start."""
+    """Return the source of the token. Raise BadInput if other users can read the token file, which may be missing."""
     token = token_source(settings.sbf, file=token_file)
     with suppress(Unauthenticated):
         token()

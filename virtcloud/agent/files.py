@@ -51,7 +51,7 @@ def write_all(file: IO[bytes], data: bytes) -> None:
 
 
 def describe_os_error(error: OSError) -> str:
-    """Return the error's message, with the path if the error contains one."""
+    """Return the error's message, with the path if the error contains a path."""
     return f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
 
 

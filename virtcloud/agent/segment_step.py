@@ -21,5 +21,5 @@ class SegmentStep:
 
     @property
     def cluster(self) -> str:
-        """The cluster's id."""
+        """The ID of the segment's cluster."""
         return self.segment.id

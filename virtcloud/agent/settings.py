@@ -67,7 +67,10 @@ class GuestKeys(Document):
         "key, users may choose all images. In any case, the cluster's owner needs read permission for the image.",
     )
     stop_grace: float = Field(
-        5, ge=0, le=3600, description="Seconds in which a guest can shut down. After this time, the guest is destroyed."
+        5,
+        ge=0,
+        le=3600,
+        description="Seconds in which a guest can shut down. After this time, the host ends the guest by force.",
     )
 
 
@@ -136,7 +139,7 @@ class AgentSettings(Document):
         "authorities that this host trusts.",
     )
     certificate: Path | None = Field(
-        None, description="File with a client certificate and its key (PEM), if SBF requires one."
+        None, description="File with a client certificate and its key (PEM), if SBF requires a client certificate."
     )
     images: Path = Field(
         Path("/var/lib/virtcloud/images"),

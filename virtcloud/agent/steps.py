@@ -116,7 +116,7 @@ class GuestStep:
 
     @property
     def cluster(self) -> str:
-        """The id of the guest's cluster, which created the segment's network or joined this network."""
+        """The ID of the guest's cluster, which created the segment's network or joined this network."""
         return self.guest.cluster or self.segment.id
 
 

@@ -67,8 +67,8 @@ def _wait_for_end(process: "subprocess.Popen[str]", folder: Path, progress: Call
 def read_work(pid: int) -> str:
     """Return a text that changes while a process works: its processor time and the numbers of its context switches.
 
-    A process that waits for one answer of a file system has the same text until the answer. The process must not have
-    been waited for.
+    A process that waits for one answer of a file system has the same text until the answer. Call this
+    function only before the process's exit code is read (waitpid(2)).
     """
     status = Path(f"/proc/{pid}/status").read_text()
     switches = [line for line in status.splitlines() if "ctxt_switches" in line]

@@ -63,7 +63,7 @@ def audit(  # noqa: PLR0913 - click passes each option by its name
     sbf = open_client(context).sbf
     if who or since or until:
         if follow:
-            raise BadInput("--follow: expected no --who, --since or --until, got one of these: omit it or --follow")
+            raise BadInput("--follow: expected no --who, --since or --until, got one: omit this option or --follow")
         pages = sbf.audit_pages(element, cluster, who=who, since=since, until=until, request_id=request_id)
         has_rows = False
         for page in printing.limit_pages(pages, limit):

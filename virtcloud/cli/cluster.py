@@ -90,7 +90,8 @@ def list_(  # noqa: PLR0913 - click passes each option by its name
 ) -> None:
     """List clusters in the order of their creation. The rows are printed page by page.
 
-    With --ended, print the newest clusters of all states. The newest of these clusters is the last row.
+    With --ended, print clusters of all states. Without --newest, --state, --site and --element, --ended prints only
+    the newest clusters, and the newest cluster is the last row.
 
     Example: virtcloud cluster list --owner eva --site brno
     """

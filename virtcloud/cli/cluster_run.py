@@ -26,7 +26,9 @@ from virtcloud.client.ssh_arguments import SshOptions, open_logins
 from virtcloud.model.message_text import printable
 
 MAX_LINE_BYTES = 1 << 16
-"""Longer lines are printed in parts. Without this limit, a guest that sends no line feed could fill the memory."""
+"""The length above which a line is printed in parts. Without this limit, a guest that sends no line feed could fill the
+memory.
+"""
 MAX_JOBS = 100
 
 

@@ -36,7 +36,11 @@ REPLAYED_FIELDS = {"platform", "ports", "vlan", "access"}
 @click.option("--platform", help="The platform of the dialect, built in or from a plug-in.")
 @click.option("--address", metavar="HOST[:PORT]", help="The switch's address for SSH.")
 @click.option("--username", metavar="NAME", help="The account on the switch; read-only access is sufficient.")
-@click.option("--key-file", type=FILE, help="The account's SSH key; without it you are asked for the password.")
+@click.option(
+    "--key-file",
+    type=FILE,
+    help="The account's SSH key. Without --key-file and --password-file, you are asked for the password.",
+)
 @click.option("--password-file", type=FILE, help="File with the password, instead of a prompt.")
 @click.option(
     "--enable-file", type=FILE, help="File with the 'enable' password, if it differs from the login password."

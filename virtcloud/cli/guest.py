@@ -66,8 +66,8 @@ def list_(context: click.Context, cluster: str, as_json: bool) -> None:
 def stop(context: click.Context, /, cluster: str, name: str, **options: Any) -> None:  # noqa: ANN401 - click's options
     """Stop GUEST of CLUSTER, and wait until the guest has ended. Idempotent.
 
-    The host asks the guest to shut down, and destroys a guest that still runs after the host's grace period (5 s by
-    default). The guest's disk stays. The guest remains stopped when its host reboots.
+    The host asks the guest to shut down. If the guest still runs after the host's grace period (5 s by default), the
+    host ends the guest by force. The guest's disk stays. The guest remains stopped when its host reboots.
 
     Example: virtcloud guest stop demo g1
     """

@@ -146,7 +146,7 @@ def _hosts(topology: Topology) -> list[str]:
 @click.argument("node")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def execute(user: str | None, node: str, command: tuple[str, ...]) -> None:
-    """Run COMMAND on NODE, with this terminal's input and output, and return its exit code.
+    """Run COMMAND on NODE, with this terminal's input and output, and return the exit code of COMMAND.
 
     As in a shell, the exit code is 127 if NODE has no such program, and 126 if the program cannot be executed.
     """

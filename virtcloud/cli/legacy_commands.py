@@ -45,7 +45,7 @@ def requestvlan(  # noqa: PLR0913 - click passes each option by its name
 ) -> None:
     """Create the network with this ID and print its VLAN ID. If sites have different VLAN IDs, print one line per site.
 
-    Idempotent. If the command fails after it has created the network, it deletes the network.
+    Idempotent. If the command fails after creating the network, the command deletes the network.
 
     Example: sbf requestvlan mine
     """

@@ -88,7 +88,7 @@ def _find_output(output: Path | None) -> Path | None:
     Call this function before SBF revokes the device's former profile.
 
     Raise BadInput if the file cannot be written, or if ``output`` is a device or pipe, because the new file would
-    replace it.
+    replace the device or pipe.
     """
     if output is None:
         return None
@@ -126,7 +126,7 @@ access.add_command(router)
 @printing.json_option
 @click.pass_context
 def invite(context: click.Context, /, key: str, user: str, *, as_json: bool) -> None:
-    """Allow USER to create profiles with which the user's own computers join the network of CLUSTER. Idempotent.
+    """Allow USER to create VPN profiles and SSH certificates for CLUSTER. Idempotent.
 
     Example: virtcloud access invite demo bob
     """
@@ -173,9 +173,9 @@ def invitations(context: click.Context, /, key: str, *, as_json: bool) -> None:
 @printing.json_option
 @click.pass_context
 def renew_authority(context: click.Context, /, *, yes: bool, as_json: bool) -> None:
-    """Replace the certificate authority, and revoke the profiles of all users, as an operator.
+    """Replace the certificate authority, and revoke the profiles and SSH certificates of all users, as an operator.
 
-    Use this command if somebody may have read SBF's database. Users then create new profiles.
+    Use this command if somebody may have read SBF's database. Users then create new profiles and certificates.
 
     Example: virtcloud access renew-authority
     """

@@ -126,7 +126,7 @@ def find_empty_lists(ports: Mapping[str, ConfigurationBlock]) -> frozenset[str]:
 def find_other_uses(ports: Mapping[str, ConfigurationBlock]) -> dict[str, str]:
     """Return the use, as text, of each port for which `is_in_other_use` returns True, by canonical name.
 
-    The function considers no VLAN as managed. Therefore the result also contains trunks that carry only SBF's VLANs.
+    This function treats no VLAN as managed. Therefore the result also contains trunks that carry only SBF's VLANs.
     The driver ignores the uses of ports that accept circuits (`check_readiness`), such as these trunks.
     """
     uses = {port: derive_port_use(_parse_port(block)) for port, block in ports.items()}

@@ -50,6 +50,7 @@ class EdgeReading:
     - ``ports``: whether each port accepts circuits in its present state.
     - ``known``: values of the device for templates, such as the number of the BGP process.
     - ``empty``: the ports whose list of allowed VLANs is empty.
+    - ``down``: the ports that are shut down.
     - ``uses``: for each port that serves something other than circuits of SBF, a text that describes this use. ``uses``
       can also contain trunks that carry only SBF's VLANs. The driver ignores ``uses`` for ports that accept circuits.
       If the dialect has no ``prepare``, ``uses`` is empty.

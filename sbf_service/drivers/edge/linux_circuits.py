@@ -104,7 +104,7 @@ class ServiceDevices:
         return link.is_in_use and is_static and expected.items() <= data.items()
 
     def render_creation(self, transport: Transport, service: int) -> tuple[str, ...]:
-        """Return the lines for ``ip`` that create a service's device and add it to the bridge. The device stays down.
+        """Return the lines for ``ip`` that create a service's device as a port of the bridge. The device stays down.
 
         VXLAN devices do not learn MAC addresses from frames: the edges announce addresses by BGP.
         """

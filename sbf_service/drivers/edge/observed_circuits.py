@@ -132,7 +132,7 @@ def _select_pieces(pieces: Iterable[CircuitPiece], port: str | None, vlan: int |
 def _find_foreign_vlan(
     templates: EdgeTemplates, group: PieceGroup, ports: dict[str, PortName], scope: EdgeScope
 ) -> ForeignVlan | None:
-    """Return the group's VLAN if the pool contains this VLAN and the VLAN is foreign; otherwise None.
+    """Return the group's VLAN if SBF manages this VLAN ID and the VLAN is foreign; otherwise None.
 
     The VLAN is foreign in each of these cases:
 

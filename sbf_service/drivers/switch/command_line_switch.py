@@ -148,9 +148,9 @@ class CommandLineSwitch:
         """Send commands block by block, and yield a fault for each refused command.
 
         If the last command of a block leaves a mode, the first command enters this mode. If the device refuses the
-        first command, the last command leaves the configuration mode instead. The driver enters the configuration mode
-        again before the next block. Without the configuration mode, the last command of the next block could end the
-        session. If the device refuses the configuration mode, send no further block.
+        first command, the last command leaves the configuration mode instead. In this case, enter the configuration
+        mode again before the next block. Otherwise, the last command of the next block could end the session. If the
+        device refuses the configuration mode, send no further block.
         """
         dialect, refused_ports = self._dialect, set[str]()
         opening = dialect.configure

@@ -206,8 +206,8 @@ class Dialect:
     leave: Commands = ("end",)
     instead: Mapping[str, Commands] = field(default_factory=dict)
     """Alternatives to commands of ``show``, by command. If the device refuses the command or the answer is empty, the
-    driver sends the alternatives in order, until the device gives an answer. ``see`` parses this answer instead of the
-    answer to the command.
+    driver sends the alternatives in order, until the device gives an answer that is not empty. ``see`` parses this
+    answer instead of the answer to the command.
     """
     may_fail: frozenset[str] = frozenset()
     """Templates that some models refuse. The driver ignores a refusal of such a command.

@@ -72,7 +72,7 @@ def _load_plugin(entry: EntryPoint, taken: Collection[str], count: int) -> Diale
         try:
             dialect = entry.load()
             fault = "; ".join(_check_plugin(dialect))
-        except Exception as error:  # noqa: BLE001 - foreign code may raise anything, and SBF continues without it
+        except Exception as error:  # noqa: BLE001 - foreign code may raise anything, and SBF continues without the plug-in
             fault = f"{entry.value} does not load: {type(error).__name__}: {error}"
     if fault or not isinstance(dialect, Dialect):
         return DialectPlugin(plugin.platform, plugin.source, fault=printable(" ".join(fault.split())))

@@ -123,7 +123,7 @@ class Closable(Protocol):
 def close_lost_session(session: Closable) -> None:
     """Close a session that the device ended, so that the next command opens a new session.
 
-    Call only when no change depends on an earlier reading (see :class:`CommandLine`).
+    Call this function only when no change depends on an earlier reading (see :class:`CommandLine`).
     """
     if is_session_lost(session):
         session.close()

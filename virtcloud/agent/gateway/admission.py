@@ -26,7 +26,7 @@ class NetworkGrant(NamedTuple):
     """A device's grant, and the network that the device may join."""
 
     network: str
-    """Id of the network's cluster."""
+    """ID of the cluster that created the network."""
     vlan: int
     mtu: int
     grant: VpnGrant
@@ -57,7 +57,7 @@ class DeviceSession(Document):
     client: int
     profile: str
     network: str
-    """Id of the network's cluster."""
+    """ID of the cluster that created the network."""
     vlan: int
     fingerprint: Fingerprint
     addresses: tuple[str, ...] = ()

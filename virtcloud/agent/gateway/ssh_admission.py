@@ -59,7 +59,7 @@ class SshSession(Document):
     """Id of the cluster that the certificate names."""
     user: UserName
     guest: str
-    """The name of the guest, and the id of its cluster: g1@1a2b."""
+    """The name of the guest, and the ID of the guest's cluster: g1@1a2b."""
     serial: int
     remote: str
     """The user's IP address and port."""

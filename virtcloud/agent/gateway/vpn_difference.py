@@ -131,7 +131,7 @@ class AddVpnPort:
 
     @property
     def cluster(self) -> str:
-        """The cluster's id."""
+        """The network's ID."""
         return self.segment.id
 
     @property
@@ -166,7 +166,7 @@ VpnStep = VpnRemoval | LimitVpnConnections | RunVpnServer | AddVpnPort
 
 
 def list_vpn_ports(wanted: HostWanted) -> dict[str, str]:
-    """Return the wanted ports of OpenVPN servers: the network's id by the port's name."""
+    """Return the wanted ports of OpenVPN servers: the network's ID by the port's name."""
     return {step.name: step.cluster for step in _wanted_ports(wanted)}
 
 

@@ -233,7 +233,7 @@ def _run(*argv: str, over: Path, codes: Collection[int] = (0,), lent: IO[bytes] 
     except (subprocess.TimeoutExpired, OSError) as error:
         raise Refused(f"cannot create a guest's disk over {over}: {error}") from error
     if result.returncode not in codes:
-        reason = " ".join(result.stderr.split())[:MAX_ERROR_CHARACTERS] or f"it ended with {result.returncode}"
+        reason = " ".join(result.stderr.split())[:MAX_ERROR_CHARACTERS] or f"the program ended with {result.returncode}"
         raise Refused(f"cannot create a guest's disk over {over}: {reason}")
     return result.stdout
 

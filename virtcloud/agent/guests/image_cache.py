@@ -230,7 +230,7 @@ class ImageCache:
         if is_slot_needed:
             raise SlotYielded(
                 f"the fetch ended after {done} of {fetch.source.size} bytes, because no guest needed the image, and "
-                "another image waited; the next fetch continues there"
+                "another image waited; the next fetch continues after these bytes"
             )
 
     def _wait(self, fetch: FetchState, attempts: int, error: VirtcloudError) -> None:

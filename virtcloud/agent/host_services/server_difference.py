@@ -137,7 +137,7 @@ def find_port_faults(cluster: str, vlan: int, interfaces: Iterable[KernelInterfa
 def list_uplink_ports(bridge: KernelInterface, interfaces: Iterable[KernelInterface]) -> list[KernelInterface]:
     """Return the ports that connect a bridge to the site's network: the tagged interface, or an untagged uplink.
 
-    Foreign ports are left out.
+    Omit foreign ports.
     """
     cluster, uplink = names.cluster_of_alias(bridge.alias), names.uplink_of_alias(bridge.alias)
     return [

@@ -85,7 +85,7 @@ def drop_privileges(uid: int, gid: int, kept: Collection[int]) -> None:
     call("drop capabilities", _LIBC.capset(header, data))
     for capability in kept:
         call("keep capabilities", _LIBC.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, capability, 0, 0))
-    call("renounce new privileges", _LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    call("forbid new privileges", _LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 
 
 def forbid_inspection() -> None:

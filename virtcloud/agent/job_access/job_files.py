@@ -69,7 +69,8 @@ class JobFiles:
 
         * The job had a relay before: `is_lost` has returned true, or the job's folder contains the files for use with a
           relay. Leave the files unchanged and raise NoFreeAddress, so that the caller tries again.
-        * The job had no relay. Write the files. With their ssh configuration, ssh only prints this error.
+        * The job had no relay. Write the files. With the ssh configuration in these files, ssh only prints
+          the error that no address is free.
         """
         files = {"hosts": render_hosts(access.guests), "hostfile": render_hostfile(access.guests)}
         variables = {"VCLUSTER_HOSTS": "hosts", "VCLUSTER_HOSTFILE": "hostfile"}

@@ -173,7 +173,7 @@ def _write(path: Path, text: str, account: pwd.struct_passwd) -> None:
 
 
 def _remove_tree(folder: Path) -> None:
-    """Remove a folder to which a user could write, and which the user may have closed for its owner."""
+    """Remove a folder to which a user could write. The user may have removed the owner's permissions."""
     if not folder.exists():
         return
     folder.chmod(0o700)

@@ -120,8 +120,8 @@ class JobRelays:
             for interface in kernel.list_interfaces()
         ):
             raise Refused(
-                f"cluster {key}: the job's relay has ended, but connections through it still exist; the relay will be "
-                "created again after the end of these connections"
+                f"cluster {key}: the job's relay has ended, but connections through the relay still exist; the "
+                "relay will be created again after the end of these connections"
             )
 
     def _is_current(self, kernel: JobPortKernel, access: JobAccess, bridge: KernelInterface, digest: str) -> bool:

@@ -112,8 +112,9 @@ def query_relay(path: Path, line: str) -> str | None:
 def find_listener_pid(path: Path) -> int | None:
     """Return the ID of the process that listens at ``path``, or None.
 
-    Raise Refused if the process accepts no connection, for example because it was stopped by SIGSTOP. The process ID is
-    0 if a signal interrupted connect(2), because Python then takes the socket for connected.
+    Raise Refused if the process accepts no connection, for example because SIGSTOP stopped the process. If a signal
+    interrupts connect(2), Python regards the socket as connected, and the kernel reports the process ID 0. Also raise
+    Refused in this case.
     """
     with socket.socket(socket.AF_UNIX) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _time_value(RELAY_QUERY_S))
@@ -142,7 +143,7 @@ def _time_value(seconds: float) -> bytes:
 
 
 def wait_for_end(path: Path, process: int | None) -> None:
-    """Wait at most `RELAY_END_S` seconds for the end of the relay process, then kill it.
+    """Wait at most `RELAY_END_S` seconds for the end of the relay process. Kill the process if it still runs.
 
     Raise Refused if the process does not end after SIGKILL. ``process`` is the process ID, or None if no relay runs.
     ``path`` names the relay in the message.

@@ -28,7 +28,7 @@ Attempt = Annotated[int, Field(ge=0, lt=1 << 31, description="The attempt number
 User = Annotated[
     Annotated[str, Field(min_length=1, max_length=64)] | None,
     Field(
-        description="The job's user. A reinstalled batch system may use a job's id again, for a job of another user. "
+        description="The job's user. A reinstalled batch system may use a job's ID again, for a job of another user. "
         "The agent then distinguishes the two jobs by the user."
     ),
 ]

@@ -111,7 +111,7 @@ class AddressProbe:
     def _receive(self, wanted: frozenset[IpAddress], seconds: float) -> set[IpAddress]:
         """Return the wanted addresses that answered within ``seconds``.
 
-        If a guest still checks whether a wanted address is free, record the time of its first ARP probe.
+        If a guest still checks whether a wanted address is free, record the time of the guest's first ARP probe.
         """
         self._poll.poll(max(seconds, 0) * 1000)
         frames = (

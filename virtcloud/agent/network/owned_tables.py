@@ -72,7 +72,7 @@ class OwnedTable:
         return f"{action} element {self.family} {self.name} {name} {{ {listed} }}\n" if listed else ""
 
     def render_set_changes(self, listing: Mapping[str, Any]) -> str:
-        """Return commands that correct the address sets in ``listing``, or "" if all are correct."""
+        """Return commands that correct the address sets in ``listing``, or "" if all address sets are correct."""
         found = _list_sets(listing)
         return "".join(
             self._render_elements(name, wanted.addresses - found[name].addresses, "add")

@@ -61,7 +61,9 @@ class SegmentInterfaces:
         return tuple(find_segments(listed, self._uplinks.all(), self._unaccepted_filters()))
 
     def ensure_segment(self, segment: Segment, interfaces: Iterable[KernelInterface] | None = None) -> None:
-        """Create a segment's interfaces, or correct their faults. Attach the ports of its guests and jobs.
+        """Create a segment's interfaces, or correct their faults. Attach the ports of the segment's guests and jobs.
+
+        Delete the ports of unwanted guests and jobs, and renamed bridges of the cluster (`find_renamed`).
 
         ``interfaces`` are all interfaces of the host, possibly read before other segments were created. If
         ``interfaces`` is None, read the interfaces, which is slow on a host with many segments.

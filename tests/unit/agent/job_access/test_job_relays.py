@@ -241,8 +241,8 @@ def test_a_dead_relay_is_lost_when_its_last_connection_ends(in_namespace: Run, r
         False,
         False,
         (
-            "cluster 12.pbs: the job's relay has ended, but connections through it still exist; the relay will be "
-            "created again after the end of these connections"
+            "cluster 12.pbs: the job's relay has ended, but connections through the relay still exist; the "
+            "relay will be created again after the end of these connections"
         ),
         b"still here",
         b"hello",
