@@ -158,12 +158,13 @@ SETTING_TABLES = {"server": SERVER_SETTINGS, "mom": MOM_SETTINGS}
 
 def check_settings(kind: HookKind, keys: SettingValues) -> None:
     """Raise BadInput for settings that the hook would reject."""
-    if kind == "server" and keys.get("sbf") is None:
-        raise BadInput("server: the hook's setting sbf: expected SBF's address, got none; pass --sbf https://HOST:PORT")
     try:
         validate_settings(dict(keys), SETTING_TABLES[kind])
     except SettingsError as error:
-        raise BadInput("\n".join(f"{kind}: {line}" for line in str(error).splitlines())) from error
+        faults = "\n".join(f"{kind}: {line}" for line in str(error).splitlines())
+        if kind == "server" and keys.get("sbf") is None:
+            faults += "\nserver: to set SBF's address, run: virtcloud pbs install --sbf https://HOST:PORT"
+        raise BadInput(faults) from error
 
 
 BUNDLED_SOURCES = HookSources(bundle_hook, check_settings)

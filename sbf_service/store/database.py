@@ -33,6 +33,17 @@ def make_engine(url: str, *, create: bool = True) -> Engine:
 
 
 REMEDIES = {
+    ("no password supplied",): (
+        "write a line for this host, port, database and role to the 'passfile' of the setting 'database'; the file "
+        "needs mode 0600, and must belong to SBF's user"
+    ),
+    ("password authentication failed",): "correct the password in the setting 'database' or in its 'passfile'",
+    ("root certificate file", "certificate verify failed"): (
+        "copy the certificate of the server, or its authority, to the file 'sslrootcert' of the setting 'database', "
+        "and let SBF's user read this file"
+    ),
+    ("does not match host name",): "use a name of the server's certificate as the host in the setting 'database'",
+    ("pg_hba.conf",): "permit SBF's role to log in from this machine, in the server's file pg_hba.conf",
     ("is full", "No space left", "could not extend file"): "free space on the database's disk, and repeat the command",
     ("disk I/O error",): "free space on the database's disk, or replace the disk, and repeat the command",
     ("not a database", "malformed"): (
@@ -51,19 +62,12 @@ REMEDIES = {
     ("statement timeout",): "raise statement_timeout of SBF's role",
     ("no schema has been selected", 'relation "'): "set search_path of SBF's role to the schema of SBF's tables",
     ("could not translate host name", "failed to resolve host"): "correct the host in the setting 'database'",
-    ("no password supplied",): (
-        "write a line for this host, port, database and role to the 'passfile' of the setting 'database'; the file "
-        "needs mode 0600, and must belong to SBF's user"
-    ),
-    ("password authentication failed",): "correct the password in the setting 'database' or in its 'passfile'",
-    ("root certificate file", "certificate verify failed"): (
-        "copy the certificate of the server, or its authority, to the file 'sslrootcert' of the setting 'database', "
-        "and let SBF's user read this file"
-    ),
-    ("does not match host name",): "use a name of the server's certificate as the host in the setting 'database'",
-    ("pg_hba.conf",): "permit SBF's role to log in from this machine, in the server's file pg_hba.conf",
 }
-"""The remedies for errors of SQLite and PostgreSQL. Each key contains error texts with the same remedy."""
+"""The remedies for errors of SQLite and PostgreSQL. Each key contains error texts with the same remedy.
+
+Errors of a login come first. If the host has several addresses, the message contains the errors of all addresses, such
+as "Connection refused" of another address.
+"""
 
 
 def show_address(engine: Engine) -> str:

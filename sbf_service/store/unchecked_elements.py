@@ -208,7 +208,7 @@ def declare_element_clean(unit: Unit, name: str, reason: str) -> None:
     has_unknown = row.kind in DEVICE_KINDS and row.known_vlans != ALL_VLAN_IDS
     if row.unchecked or has_unknown:
         record_audit(unit, "element_said_clean", element=name, why=reason)
-    if row.unchecked and (row.trouble or "").startswith(NOT_READ):
+    if (row.trouble or "").startswith(NOT_READ):
         row.trouble = DECLARED_CLEAN
         increment_versions(unit, ON_ELEMENT, element=name)
     if has_unknown:

@@ -2,7 +2,8 @@
 
 rm(1) follows no symbolic links and handles deep trees. The removal of millions of files can take minutes. A file system
 that does not answer, for example on a broken disk, blocks rm(1) forever, even after SIGKILL. Therefore the agent ends
-the removal when rm(1) makes no progress, and does not wait for the end of the killed process.
+the removal when rm(1) makes no progress, and does not wait for the end of the killed process. Until this end, the agent
+makes no call that changes the folder, because this call would block the agent too, and starts no further rm(1).
 """
 
 import contextlib
@@ -21,13 +22,17 @@ KILLED_S = 1.0
 """Maximum time in seconds to wait for the end of a killed rm(1)."""
 USED_TIME = slice(11, 13)
 """The fields ``utime`` and ``stime`` of /proc/PID/stat, counted from the field after the name (proc_pid_stat(5))."""
+_BLOCKED: dict[Path, "subprocess.Popen[str]"] = {}
+"""The killed processes that had not ended after `KILLED_S`, by the folder that they remove."""
 
 
-def remove_tree(folder: Path, progress: Callable[[], object] = lambda: None) -> None:
+def remove_tree(folder: Path, progress: Callable[[], object] = lambda: None, *, timeout_s: float | None = None) -> None:
     """Remove a folder. Idempotent. Call ``progress`` every `PROGRESS_S` seconds.
 
-    Raise OSError if rm(1) fails, makes no progress for `STALL_S` seconds, or takes longer than `TIMEOUT_S` seconds.
+    Raise OSError if rm(1) fails, makes no progress for `STALL_S` seconds, or takes longer than ``timeout_s`` seconds
+    (default: `TIMEOUT_S`). Raise the error of `check_not_blocked`.
     """
+    check_not_blocked(folder)
     with contextlib.suppress(OSError):
         folder.rmdir()  # faster than the start of rm(1), if the folder is empty
     if not folder.exists():
@@ -35,20 +40,37 @@ def remove_tree(folder: Path, progress: Callable[[], object] = lambda: None) -> 
     argv = ["rm", "-rf", "--one-file-system", "--", str(folder)]
     process = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, errors="replace")  # noqa: S603 - no shell
     try:
-        messages = _wait_for_end(process, folder, progress)
+        messages = _wait_for_end(process, folder, progress, TIMEOUT_S if timeout_s is None else timeout_s)
     except BaseException:
         process.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        try:
             process.communicate(timeout=KILLED_S)
+        except subprocess.TimeoutExpired:
+            _BLOCKED[folder] = process
         raise
     if process.returncode:
         raise OSError(process.returncode, " ".join(messages.split()), str(folder))
 
 
-def _wait_for_end(process: "subprocess.Popen[str]", folder: Path, progress: Callable[[], object]) -> str:
+def check_not_blocked(folder: Path) -> None:
+    """Raise OSError if the killed rm(1) of an earlier removal has not ended. Make no call to the file system."""
+    process = _BLOCKED.get(folder)
+    if process is None:
+        return
+    if process.poll() is None:
+        text = f"rm was killed, but its process {process.pid} has not ended: check the file system of this folder"
+        raise OSError(0, text, str(folder))
+    del _BLOCKED[folder]
+    if process.stderr is not None:
+        process.stderr.close()
+
+
+def _wait_for_end(
+    process: "subprocess.Popen[str]", folder: Path, progress: Callable[[], object], timeout_s: float
+) -> str:
     """Wait for the end of rm(1), and return its error messages."""
     work, now = "", time.monotonic()
-    deadline, stalls_at = now + TIMEOUT_S, now + STALL_S
+    deadline, stalls_at = now + timeout_s, now + STALL_S
     while True:
         try:
             return process.communicate(timeout=PROGRESS_S)[1]
@@ -61,7 +83,7 @@ def _wait_for_end(process: "subprocess.Popen[str]", folder: Path, progress: Call
                 text = f"rm made no progress for {STALL_S:g} s: check the file system of this folder"
                 raise OSError(0, text, str(folder)) from error
             if now > deadline:
-                raise OSError(0, f"rm took longer than {TIMEOUT_S:g} s", str(folder)) from error
+                raise OSError(0, f"rm took longer than {timeout_s:g} s", str(folder)) from error
 
 
 def read_work(pid: int) -> str:

@@ -112,7 +112,7 @@ def _requested_network(former: Any, line: Optional[str]) -> Optional[Tuple[Optio
         return None
     try:
         request = parse_stored_request(line, read_resource(former, SPEC_RESOURCE))
-    except RequestError:
+    except (RequestError, ValueError):  # ValueError: the stored content is not JSON
         return None
     return request.net, request.name
 

@@ -355,7 +355,7 @@ def test_the_driver_reconnects_after_the_device_forgets_a_lost_session(make_edge
 
 
 def test_a_slow_device_is_awaited(make_edge_bench: MakeBench) -> None:
-    bench = make_edge_bench("cisco_nxos", "evpn", slowness=0.1, read_timeout=2.5)
+    bench = make_edge_bench("cisco_nxos", "evpn", slowness=0.1, read_timeout=2)
     assert not bench.converge(112)
     assert bench.reached() == bench.expected(112)
 

@@ -25,7 +25,7 @@ from sbf_service.store.metric_counts import count_installation
 from sbf_service.store.ports import add_port_row, parse_removed_switch, release_ports
 from sbf_service.store.revisions import increment_revisions, require_element
 from sbf_service.store.tables import ElementRow, PortRow
-from sbf_service.store.unchecked_elements import declare_element_clean
+from sbf_service.store.unchecked_elements import DECLARED_CLEAN, declare_element_clean
 from virtcloud.agent.difference import compute_difference, digest
 from virtcloud.agent.held_steps import split_held_steps
 from virtcloud.agent.observed_host import ObservedGuest, ObservedHost, ObservedSegment
@@ -199,6 +199,18 @@ def test_an_element_declared_clean_does_not_count_as_unread(machines: Machines) 
     machines.settle()
     with restored.store.read() as unit:
         assert make_element_view(unit, "brno-h2").trouble is None
+
+
+def test_an_element_declared_clean_earlier_can_lose_its_error(machines: Machines) -> None:
+    """Earlier versions of SBF kept the error of an element that was declared clean."""
+    machines.world.put("demo", spec("brno-h1", "brno-h2"))
+    machines.back_up()
+    restored = machines.restore()
+    with restored.store.change(who="eva") as unit:
+        unit.session.execute(update(ElementRow).where(ElementRow.name == "brno-h2").values(unchecked=False))
+    with restored.store.change(who="eva") as unit:
+        declare_element_clean(unit, "brno-h2", "scrapped")
+        assert make_element_view(unit, "brno-h2").trouble == DECLARED_CLEAN
 
 
 def test_an_ended_cluster_returns_until_its_lease_ends(machines: Machines) -> None:

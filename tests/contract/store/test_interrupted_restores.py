@@ -161,6 +161,10 @@ CERTIFICATE_REMEDY = (
             'FATAL: no pg_hba.conf entry for host "10.99.0.12", user "sbf", database "sbf", SSL encryption',
             "permit SBF's role to log in from this machine, in the server's file pg_hba.conf",
         ),
+        (
+            'FATAL: password authentication failed for user "sbf" … All failures were: … Connection refused …',
+            "correct the password in the setting 'database' or in its 'passfile'",
+        ),
     ],
 )
 def test_an_error_of_the_database_has_a_remedy(cause: str, remedy: str) -> None:

@@ -69,8 +69,10 @@ def test_the_postgresql_page_configures_haproxy_as_ansible_does() -> None:
     page = (ROOT / "docs" / "how-to" / "run-on-postgresql.md").read_text()
     template = (ROOT / "ansible" / "roles" / "balancer" / "templates" / "haproxy.cfg.j2").read_text()
     (block,) = re.findall(r"```haproxy\n(.*?)```", page, re.DOTALL)
-    role = {line.strip() for line in template.splitlines()}
-    assert [line.split()[0] for line in block.splitlines() if line.strip() not in role] == ["bind", "server", "server"]
+    role, lines = ([line.strip() for line in text.splitlines()] for text in (template, block))
+    assert [line.split()[0] for line in lines if line not in role] == ["bind", "server", "server"]
+    needed = ("timeout client", "timeout server", "timeout tunnel", "http-request", "http-check", "default-server")
+    assert [line for line in role if line.startswith(needed) and line not in lines] == []
 
 
 def test_each_scrape_job_of_sbf_uses_tls_and_a_token() -> None:

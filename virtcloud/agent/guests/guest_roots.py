@@ -36,7 +36,7 @@ from virtcloud.agent.guests import mounts
 from virtcloud.agent.guests.id_ranges import FIRST_ID, IDS_PER_GUEST, IdRanges
 from virtcloud.agent.guests.image_folder import is_same_image
 from virtcloud.agent.guests.shifted_owners import shift_owners
-from virtcloud.agent.tree_removal import remove_tree
+from virtcloud.agent.tree_removal import check_not_blocked, remove_tree
 from virtcloud.model.document import Document
 
 ROOT, LAYERS, IMAGE, LAYERS_FILE, RECORD = "root", "layers", "image", "layers.ext4", "root.json"
@@ -131,11 +131,14 @@ class GuestRoots:
     def ensure_none(self, domain: str) -> None:
         """Unmount a guest's root, and remove its layers. Raise OSError if a mount or file cannot be removed."""
         path = self._folder / domain
+        trees = [path / name for name in (ROOT, IMAGE, LAYERS)]
+        for tree in trees:
+            check_not_blocked(tree)
         mounts.unmount_below(path)
         for name in (RECORD, LAYERS_FILE):
             (path / name).unlink(missing_ok=True)
-        for name in (ROOT, IMAGE, LAYERS):
-            remove_tree(path / name, self._progress)
+        for tree in trees:
+            remove_tree(tree, self._progress)
 
     def _create_root(self, path: Path, image: Path, shift: int, size_mb: int | None) -> Literal["mount", "files"]:
         """Create empty layers, and mount the root. Return how the owners are shifted (`RootRecord`).

@@ -18,7 +18,7 @@ from typing import Protocol
 from virtcloud.agent import log
 from virtcloud.agent.files import refuse_os_errors
 from virtcloud.agent.network.names import file_name
-from virtcloud.agent.tree_removal import remove_tree
+from virtcloud.agent.tree_removal import check_not_blocked, remove_tree
 from virtcloud.model.errors import Refused
 
 ROOT_MODE = 0o711  # users can enter the folder, but not list it
@@ -28,6 +28,8 @@ USER_BYTES, USER_FILES, PAGE = 1 << 18, 32, 4096
 """The maximum numbers of bytes and of files that a user can add to the folder. ssh adds known hosts and sockets. A
 tmpfs stores each file in whole pages of ``PAGE`` bytes.
 """
+REMOVE_TIMEOUT_S = 60.0
+"""Maximum duration of a removal in seconds. It must be much shorter than ``MAX_REMOVAL_S`` of the removals thread."""
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8  # linux/mount.h
 MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8
 
@@ -174,11 +176,12 @@ def _write(path: Path, text: str, account: pwd.struct_passwd) -> None:
 
 def _remove_tree(folder: Path) -> None:
     """Remove a folder to which a user could write. The user may have removed the owner's permissions."""
+    check_not_blocked(folder)
     if not folder.exists():
         return
     folder.chmod(0o700)
     os.chown(folder, os.geteuid(), os.getegid())
-    remove_tree(folder)
+    remove_tree(folder, timeout_s=REMOVE_TIMEOUT_S)
 
 
 def _libc() -> ctypes.CDLL:

@@ -135,7 +135,7 @@ def test_servers_that_do_not_answer_delay_no_other_image(host: Host) -> None:
 def test_many_images_of_a_server_that_does_not_answer_delay_no_other_server(
     host: Host, server: FileServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(url_transfers, "TIMEOUT_S", 0.3)
+    monkeypatch.setattr(url_transfers, "TIMEOUT_S", 1)
     pauses: list[float] = []
     host.cache.pause = pauses.append
     with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts connections, and never answers

@@ -9,6 +9,7 @@ import pytest
 
 from virtcloud.agent import tree_removal
 from virtcloud.agent.guests.guest_roots import GuestRoots
+from virtcloud.agent.job_access import job_folder
 from virtcloud.agent.tree_removal import read_work
 
 
@@ -39,6 +40,17 @@ def test_an_endless_removal_is_ended(slow_rm: Path, tmp_path: Path, monkeypatch:
         GuestRoots(tmp_path / "guests").ensure_none("g1")
 
 
+def test_the_removal_of_a_jobs_folder_has_a_shorter_limit(
+    slow_rm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent ends if the thread that removes jobs makes no progress for 600 s."""
+    slow_rm.write_text("#!/bin/sh\nwhile :; do :; done\n")
+    monkeypatch.setattr(tree_removal, "PROGRESS_S", 0.1)
+    monkeypatch.setattr(job_folder, "REMOVE_TIMEOUT_S", 0.2)
+    with pytest.raises(OSError, match=r"rm took longer than 0.2 s"):
+        job_folder._remove_tree(tmp_path / "guests/g1/layers")
+
+
 def test_a_removal_without_progress_is_ended_early(
     slow_rm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -48,6 +60,30 @@ def test_a_removal_without_progress_is_ended_early(
     monkeypatch.setattr(tree_removal, "STALL_S", 0.5)
     with pytest.raises(OSError, match=r"rm made no progress for 0.5 s: check the file system of this folder.*layers"):
         GuestRoots(tmp_path / "guests").ensure_none("g1")
+
+
+def test_a_blocked_removal_is_not_repeated(slow_rm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A killed rm(1) can wait for the file system forever. The agent must neither wait nor start another one."""
+    starts = tmp_path / "starts"
+    slow_rm.write_text(f"#!/bin/sh\necho $$ >> {starts}\nexec sleep 60\n")
+    for name in ("PROGRESS_S", "STALL_S", "KILLED_S"):
+        monkeypatch.setattr(tree_removal, name, 0.1)
+    kill = subprocess.Popen.kill
+    roots, blocked = GuestRoots(tmp_path / "guests"), tmp_path / "guests/g1/layers"
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess.Popen, "kill", lambda _: None)  # like a process that waits for a broken disk
+        with pytest.raises(OSError, match="rm made no progress"):
+            roots.ensure_none("g1")
+    (tmp_path / "guests/g1/root.json").touch()
+    with pytest.raises(OSError, match=r"rm was killed, but its process \d+ has not ended.*layers"):
+        roots.ensure_none("g1")
+    assert (len(starts.read_text().split()), (tmp_path / "guests/g1/root.json").exists()) == (1, True)
+    process = tree_removal._BLOCKED[blocked]
+    kill(process)
+    process.wait()
+    slow_rm.write_text('#!/bin/sh\nexec /bin/rm "$@"\n')
+    roots.ensure_none("g1")
+    assert list((tmp_path / "guests/g1").iterdir()) == []
 
 
 @pytest.mark.parametrize("command", ["while :; do :; done", "while :; do sleep 0.01; done"])

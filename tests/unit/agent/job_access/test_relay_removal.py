@@ -182,7 +182,7 @@ def test_a_relay_that_accepts_no_connection_is_named(
 
 
 def test_a_signal_during_the_connection_names_no_process(root: Path) -> None:
-    """A relay's queue of connections is full. A signal such as SIGHUP interrupts the agent's call of connect(2)."""
+    """A relay's queue of connections is full. A signal such as SIGTERM interrupts the agent's call of connect(2)."""
     path, found = root / ".relay-12.pbs", threading.Event()
     caller = threading.get_ident()
 

@@ -360,6 +360,11 @@ def test_a_queued_jobs_requested_name_is_not_checked_again(
     assert found.message == "vcluster: 'mine' is already running as job 11.pbssrv"
 
 
+def test_a_request_with_unreadable_content_can_be_replaced(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+    sbf.say(NETWORK, (200, []))
+    assert server_hook.alter("spec=/x", former={"vcluster_spec": "{"}, vcluster="image=a:name=mine").accepted
+
+
 @pytest.mark.parametrize("content", ["{}", ""])
 def test_users_cannot_set_or_remove_vcluster_spec(server_hook: ServerHook, content: str) -> None:
     kept = '{"hosts":[{"guests":[{"image":"a"}]}]}'
