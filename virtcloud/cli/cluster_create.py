@@ -61,12 +61,17 @@ GUEST_OPTIONS = {
     help="With --guests: the sites whose hosts SBF may choose.  [default: all sites]",
 )
 @click.option("--cpus", type=click.IntRange(1, 1024), help="Virtual processors of each guest.  [default: 1]")
-@click.option("--memory", type=SizeType(MEMORY), help="Memory of each guest, such as 4gb.  [default: 256mb]")
+@click.option(
+    "--memory",
+    type=SizeType(MEMORY),
+    help="Memory of each guest, such as 4gb. A number without a unit is in MiB.  [default: 256mb]",
+)
 @click.option(
     "--disk",
     type=SizeType(DISK),
     help="Size of each virtual machine's disk, or the amount of data that a container may write to its root file "
-    "system.  [default: for a virtual machine, the size of the image; for a container, no limit]",
+    "system. A number without a unit is in MiB.  [default: for a virtual machine, the size of the image; for a "
+    "container, no limit]",
 )
 @click.option(
     "--extra-disk",

@@ -53,8 +53,12 @@ def show_(context: click.Context, user: str | None, as_json: bool) -> None:
 @click.option("--networks", type=click.IntRange(0), help="Networks at the same time.")
 @click.option("--guests", type=click.IntRange(0), help="Guests at the same time.")
 @click.option("--cpus", type=click.IntRange(0), help="CPUs of all guests.")
-@click.option("--memory", type=LIMIT, help="Memory of all guests, such as 64gb.")
-@click.option("--images", type=LIMIT, help="Size of all images that SBF stores for the user, such as 100gb.")
+@click.option("--memory", type=LIMIT, help="Memory of all guests, such as 64gb. A number without a unit is in bytes.")
+@click.option(
+    "--images",
+    type=LIMIT,
+    help="Size of all images that SBF stores for the user, such as 100gb. A number without a unit is in bytes.",
+)
 @click.option(
     "--lease", type=DurationType(MAX_LEASE_LIMIT_S), help="Maximum duration of a cluster, including all extensions."
 )
