@@ -120,11 +120,11 @@ PING_INTERVAL_S = 20.0
 MAX_MESSAGE = 1 << 20
 """The maximum length of a message on a WebSocket, in bytes."""
 SHUTDOWN_GRACE_S = 5
-"""A stopping service cancels calls after this time in seconds, plus the time for the answers to long polls.
+"""A stopping service cancels unfinished calls after this time in seconds, plus the time for the answers to long polls.
 
-``ANSWERS_PER_S`` determines the time for these answers. The stop ends all long polls at once, so only other calls need
-``SHUTDOWN_GRACE_S``. With 10,000 long polls, the stop remains shorter than systemd's ``TimeoutStopSec``, which is 90 s
-for SBF's unit.
+The stop ends all long polls at once, but the service needs time to send their answers: one second for each group of
+``ANSWERS_PER_S`` long polls. Even with 10,000 long polls, the stop takes less time than systemd's ``TimeoutStopSec``,
+which is 90 s for SBF's unit.
 """
 ANSWERS_PER_S = 500
 """For each group of this many long polls, a stopping service adds one second to ``SHUTDOWN_GRACE_S``."""

@@ -1,7 +1,8 @@
 """Dry runs: the changes that SBF would make on an element, and the element's VLANs and ports in other use. Pure.
 
 A VLAN or port is *in other use* if it serves something other than SBF's clusters. An administrator must check the VLANs
-and ports in other use before SBF manages a device. The differences are computed as for reconciliation.
+and ports in other use before SBF manages a device. Dry runs and reconciliations compute differences with the same
+functions.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -123,7 +124,7 @@ def _list_ports_in_use(device: ComparedDevice) -> Iterator[OtherUse]:
 
 
 def _list_removed_vlans(device: ComparedDevice) -> Iterator[OtherUse]:
-    """Yield the managed ports that would lose unused VLANs not owned by SBF, or would get a list of allowed VLANs.
+    """Yield the managed ports that would lose all VLANs, or VLANs that SBF does not own and that no cluster uses.
 
     Omit ports in other use that no administrator adopted.
     """
@@ -148,6 +149,6 @@ def _list_removed_vlans(device: ComparedDevice) -> Iterator[OtherUse]:
             site=device.site,
             ports=(port,),
             found=f"port {port} carries VLANs outside the pool, or every VLAN",
-            effect="SBF sets a list of allowed VLAN IDs on the port",
+            effect="SBF removes all VLANs from the port, then adds the VLANs of clusters",
             asks=True,
         )

@@ -39,9 +39,11 @@ class Outage:
     def postpone_lease(self, ends: datetime) -> datetime:
         """Return the new end of a lease whose end ``ends`` is later than ``last_sweep``.
 
-        After a repeated outage, the lease keeps the time that remained of the lease at the beginning of the outage, at
-        most ``LEASE_GRACE``. Therefore, further outages cannot postpone the lease without limit: the lease ends at the
-        latest when SBF has run for ``LEASE_GRACE`` in total since the end of the first of these outages.
+        The new end is never earlier than ``ends``. Normally, the lease lasts at least ``LEASE_GRACE`` after the outage.
+        After a repeated outage, the lease lasts at least the time that remained when the outage began, or
+        ``LEASE_GRACE`` if more time remained. Therefore, repeated outages cannot postpone a lease without limit: the
+        lease ends at the latest when SBF has run for ``LEASE_GRACE`` in total since the end of the first outage that
+        postponed the lease.
         """
         remaining = min(ends - self.began, LEASE_GRACE) if self.is_repeated else LEASE_GRACE
         return max(ends, self.ended + remaining)

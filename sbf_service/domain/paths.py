@@ -6,9 +6,9 @@ its first port with a link to a switch of the tree. Gateways do not affect the c
 
 The path of a cluster that created its network depends only on the topology and this cluster. A member is a cluster that
 joined the network of another cluster (decision 31). A member's path also depends on the cluster that created the
-network. The path connects the member's hosts with each other and with the joined network. At each site that the
-creating cluster lists in ``sites``, the paths lead to the root of the tree, even if the network has no host at the
-site.
+network. The path connects the member's hosts with each other and with the joined network. If the creating cluster lists
+a site in ``sites``, the creating cluster's path includes the root of the tree at this site, even if the network has no
+host at this site.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -50,7 +50,7 @@ class LiveCluster:
 
     ``transport`` connects the sites. ``service`` is the network's own service ID on this transport; None if the network
     has no service of its own. ``joined`` is the network that the cluster joined, or None for a cluster that is not a
-    member. ``created_by`` is the creator's name in the audit log. ``images`` has the sources of catalogue images.
+    member. ``created_by`` is the creator's name in the audit log. ``images`` maps catalogue images to their sources.
     ``gateways`` are the cluster's gateways in order of preference. ``quarantined`` is true if the cluster has ended,
     but an element has not confirmed the removal.
     """

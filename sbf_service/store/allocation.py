@@ -35,10 +35,7 @@ ReservedVlans = Callable[[Device], VlanSet]
 CanSeeOwner = Callable[[str], bool]
 """A function that returns whether the caller may see the clusters of an owner."""
 MAX_INDEXED_SITES = 16
-"""The maximum number of a cluster's sites for which SBF uses the fast allocation.
-
-The fast allocation reads only a few free VLAN IDs of each site.
-"""
+"""The maximum number of sites for the fast allocation, which reads only a few free VLAN IDs of each site."""
 WINDOW_SIZES = (16, 128, 1024, 4096)
 """The limits of successive queries for free VLAN IDs of a site.
 

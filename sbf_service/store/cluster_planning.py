@@ -49,8 +49,8 @@ from virtcloud.model.values import ClusterKey, Name
 class NewCluster:
     """A cluster to be created. ``holders`` are the clusters that already have the key as their key or name.
 
-    ``requested`` is the caller's spec, or None in a dry run. In ``spec``, SBF has already placed the guests of a
-    requested spread, so each guest has a host.
+    ``requested`` is the caller's spec, or None in a dry run. In ``spec``, each guest has a host: SBF has already chosen
+    the hosts of the guests in ``ClusterSpec.spread``.
     """
 
     id: str

@@ -218,8 +218,8 @@ def reset_confirmation(unit: Unit, name: str, why: str, drain_deadline: timedelt
 def read_blocked_clusters(unit: Unit, name: str) -> tuple[str, ...]:
     """Return the IDs of the clusters that an element confirmed neither as set up nor as removed, sorted.
 
-    For each member of a network that the element must remove, also return the network's ID, because the agent may have
-    to remove the network, too.
+    If the element must remove one of these clusters, and the cluster is a member of a network, also return the
+    network's ID, because the agent may have to remove the network, too.
     """
     return tuple(unit.connection.execute(_READ_BLOCKED, {"element": name}).scalars())
 

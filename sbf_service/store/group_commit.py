@@ -115,7 +115,7 @@ class _CommitQueue(Generic[U]):
                 queued.woken.release()
 
     def _leave(self, queued: _QueuedChange[U]) -> None:
-        """Make the thread of the next queued change the leader if the thread of ``queued`` leads.
+        """If the thread of ``queued`` is the leader, make the thread of the next queued change the leader.
 
         If the handler of a signal raised an error, for example KeyboardInterrupt, ``queued`` may still be in the queue.
         """

@@ -12,8 +12,8 @@ from sbf_service.store.tables import Base
 class GuestPowerRow(Base):
     """The wanted power state of a guest. A guest without a row is on.
 
-    ``element`` is the guest's host. ``resets`` contains `WantedPower.starts` (``domain/guest_power.py``). ``revision``
-    is the host's revision that contains the latest change of this row.
+    ``element`` is the guest's host. ``resets`` contains `WantedPower.starts`, not `WantedPower.resets`
+    (``domain/guest_power.py``). ``revision`` is the host's revision that contains the latest change of this row.
     """
 
     __tablename__ = "guest_powers"

@@ -178,7 +178,7 @@ def _clear_removed_switch(unit: Unit, name: str) -> None:
 
 
 def parse_removed_switch(row: ElementRow | Row[Any]) -> Switch | None:
-    """Return the description of a removed switch with ports to restore, or None for another element."""
+    """Return the description of a removed switch with ports to restore, or None for any other element."""
     return None if row.leaving is None else Switch.model_validate_json(row.leaving)
 
 
@@ -190,7 +190,7 @@ def _release_port(unit: Unit, row: PortRow, *, forget: bool = False) -> None:
     before = _make_record(row).before
     if forget or not row.taken or before is None:
         unit.session.delete(row)
-        why = f"port {row.port}: no former use is restored"
+        why = f"port {row.port}: the original use is not restored"
     else:
         row.leaving = True
         why = f"port {row.port}: restoring {before}"

@@ -46,7 +46,7 @@ _DELETE = delete(_DOCUMENTS).where(_DOCUMENTS.c.site == bindparam("name"))
 
 
 def read_stored_version(connection: Connection) -> int:
-    """Return the stored number of the topology's version. The number exists even before the first topology."""
+    """Return the topology's version number, which exists even before the first topology is stored."""
     return connection.execute(_READ_VERSION).scalar_one()
 
 
@@ -91,7 +91,10 @@ def make_no_topology_error() -> NotFound:
 
 @dataclass(frozen=True, slots=True)
 class DocumentChanges:
-    """The changed documents, as texts. ``common`` is None if the common part has not changed."""
+    """The changed documents, as JSON texts. ``common`` is None if the common part has not changed.
+
+    ``new`` and ``changed`` contain the documents of new and of changed sites. ``lost`` contains the removed sites.
+    """
 
     common: str | None
     new: Mapping[Name, str]
@@ -100,7 +103,7 @@ class DocumentChanges:
 
     @property
     def size(self) -> int:
-        """The length of all new texts."""
+        """The total length of ``common``, ``new`` and ``changed``, in characters."""
         return sum(map(len, (self.common or "", *self.new.values(), *self.changed.values())))
 
 

@@ -146,7 +146,7 @@ def _describe_owner(folder: Path) -> str:
     owner, mode = status.st_uid, stat.S_IMODE(status.st_mode)
     if owner not in {0, os.geteuid()} or mode & OTHERS_WRITE:
         raise Refused(
-            f"expected the owner root and no write permission of others, found user ID {owner}, mode {mode:04o}"
+            f"expected owner root and no write permission for group and others, found user ID {owner}, mode {mode:04o}"
         )
     return f"user ID {owner}, mode {mode:04o}"
 

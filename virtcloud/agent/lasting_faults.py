@@ -1,11 +1,12 @@
-"""Descriptions of a host's faults that no step of the agent corrects, which the clusters' owners can read. Pure.
+"""Descriptions of the faults of a host that no step of the agent corrects. Pure.
 
-The agent reports these faults for as long as they last: a cluster with such a fault is incomplete.
+The owners of the affected clusters can read the descriptions. The agent reports these faults for as long as they last:
+a cluster with such a fault is incomplete.
 
-The agent does not attach a new port to a running guest. QEMU cannot connect an existing network card to another
-tap. The card would have to be removed and added again, and the guest must cooperate in the removal. In a container,
-only the guest knows its addresses and routes. Therefore the guest needs a reset. The agent does not reset a running
-guest by itself, because the guest's memory would be lost.
+If a running guest has lost its port, the agent does not attach a new port. QEMU cannot connect an existing network card
+to another tap. The agent would have to remove the card and add it again, and the guest would have to cooperate in the
+removal. In a container, only the guest knows its addresses and routes. Therefore the guest needs a reset. The agent
+does not reset a running guest by itself, because the guest's memory would be lost.
 """
 
 from collections.abc import Callable, Iterator

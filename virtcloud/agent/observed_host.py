@@ -16,7 +16,7 @@ from virtcloud.agent.network.observed_filters import ObservedFilters
 class ObservedSegment:
     """A cluster's segment: the interfaces with the cluster's ownership alias (``network/names.py``).
 
-    The segment of the cluster "" consists of the interfaces without an alias that a killed agent left.
+    The segment of the cluster "" consists of the interfaces that a killed agent left before it set their alias.
 
     ``port`` is the uplink, or None if the uplink is unknown because the tagged interface or the bridge is missing.
     ``faults`` describes each difference from a correct segment, except wrong MTUs: the correct MTU depends on the

@@ -14,8 +14,8 @@ a step fails                    the steps of other clusters are applied; SBF rec
                                 steps are retried with growing pauses, or immediately when the wanted state
                                 changes or a job waits for its cluster
 only removals of clusters       the revision is confirmed, except the removal of these clusters; the removals are
-fail, or only stops of guests   retried with growing pauses. If stops of guests fail, the agent reports the ID of the
-whose clusters left a network   network, because SBF knows the clusters that left the network
+fail, or only stops of guests   retried with growing pauses. If stops of guests fail, the agent reports only the ID of
+whose clusters left a network   the network: SBF knows which clusters left this network
 only starts of guests, or       the revision is confirmed, except the clusters of these guests; members of the
 stops for restarts, fail        networks that these clusters created are confirmed if SBF's version supports this;
                                 the steps are retried with growing pauses
@@ -236,8 +236,9 @@ class HostReconciler:
     def _reconcile(self, document: WantedDocument) -> tuple[ClusterErrors, bool]:
         """Read the host, and apply the difference.
 
-        Return the errors, except those of starts and restarts of guests (``_unstarted``), and whether the host had
-        drifted before the difference was applied.
+        Return the errors, and whether the host had drifted before the difference was applied. The errors do not include
+        failed starts and restarts of guests (``_unstarted``), and failed stops of guests whose clusters left a network
+        (``_leaving``).
         """
         self._pending, self._held, self._fetches, self._unstarted, self._leaving, drifted = {}, {}, {}, {}, {}, False
         try:

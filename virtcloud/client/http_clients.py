@@ -39,7 +39,8 @@ def build_http_client(url: str, trust: TlsTrust) -> httpx.Client:
         ) from error
     if parsed.userinfo:
         raise BadInput(
-            "the address of SBF: expected no user name and no password, got one of these: use a token file instead"
+            "the address of SBF: expected no user name and no password, got a user name or a password: use a token "
+            "file instead"
         )
     if parsed.scheme == "unix" and parsed.path.strip("/") and not parsed.host:
         return httpx.Client(transport=_UnixTransport(parsed.path), base_url="http://sbf", trust_env=False)

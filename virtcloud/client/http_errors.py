@@ -75,7 +75,7 @@ def explain_request_error(url: str, error: httpx.RequestError) -> str:
         )
     if _is_denied(error):
         return (
-            f"you may not open SBF's socket at {url}: {reason}; SBF itself may be running. Become a member of the "
+            f"no permission to open SBF's socket at {url}: {reason}; SBF itself may be running. Become a member of the "
             "socket's group, or use SBF's TCP address with a token (--url or VIRTCLOUD_URL)"
         )
     if UNTRUSTED_CERTIFICATE in reason:

@@ -27,7 +27,7 @@ class TopologyCalls(SbfCalls):
         return self._document(Topology, self._connection.send("GET", "/v1/topology"))
 
     def versioned_topology(self) -> tuple[Topology, str | None]:
-        """Return the topology that the caller will modify, and its version.
+        """Return the topology, for a caller that will modify it, and the topology's version.
 
         The version is None if SBF is too old to send versions. Raise NotFound if there is no topology. Raise Conflict
         if a newer SBF sent keys that this client would delete.
@@ -36,7 +36,7 @@ class TopologyCalls(SbfCalls):
         return self._document_to_change(Topology, answer), version_of(answer)
 
     def site_part(self, site: str) -> tuple[SitePart, str | None]:
-        """Return one site's part of the topology, which the caller will modify, and the part's version.
+        """Return one site's part of the topology, for a caller that will modify the part, and the part's version.
 
         Raise Conflict if a newer SBF sent keys that this client would delete.
         """
@@ -69,7 +69,7 @@ class TopologyCalls(SbfCalls):
         return self._document(Pool, self._connection.send("GET", f"/v1/sites/{Name(site)}/pool"))
 
     def versioned_pool(self, site: str) -> tuple[Pool, str | None]:
-        """Return a site's pool that the caller will replace, and its version."""
+        """Return a site's pool, for a caller that will replace the pool, and the pool's version."""
         answer = self._connection.send("GET", f"/v1/sites/{Name(site)}/pool")
         return self._document(Pool, answer), version_of(answer)
 

@@ -101,7 +101,7 @@ def _core_wire_errors(lab: LabFile) -> Iterator[BadInput]:
         if len(lab.element(wire.node).members(wire.attachment.port.port)) > 1:
             yield BadInput(f"port {wire.attachment.port}: expected one cable to the lab's core, got an aggregate", path)
         for error in _describe_interface_errors(wire.core_port):
-            expected = f"the lab's core of {wire.transport.name} has a port {wire.core_port}, named after the site"
+            expected = f"the lab names a port of the core of {wire.transport.name} after the site, {wire.core_port}"
             yield BadInput(f"site {wire.site.name}: {expected}: {error}", path)
         if (wire.transport.name, wire.core_port) in used:
             reason = f"transport {wire.transport.name} already has a port {wire.core_port}"

@@ -79,7 +79,7 @@ class ClusterDryRun(Document):
 
 
 class OtherUse(Document):
-    """A use of VLANs or ports of a device for something other than SBF's VLANs, and the effect of the change on it."""
+    """A use of a device's VLANs or ports for something other than SBF's VLANs, and how a change affects this use."""
 
     element: Name
     site: Name

@@ -102,7 +102,7 @@ class VpnGrant(Document):
     """The end of the cluster's lease or of the network's lease, whichever is earlier."""
     replaced: Annotated[datetime | None, OMIT_NONE] = None
     """The gateway ends the device's connections that began at this time or earlier, because the device has since
-    connected to another gateway. Null: the gateway ends no connections.
+    connected to another gateway. Null: the gateway ends no connections for this reason.
     """
     router: Annotated[bool, OMIT_EMPTY] = False
     """Whether the device is the router of the network."""
@@ -152,8 +152,8 @@ class VpnProfileView(Document):
     revoked_at: datetime | None = None
     """When the profile was revoked."""
     lease_ends: datetime
-    """When the cluster ends. If the lease was extended after the certificate was made, the cluster ends later than the
-    certificate."""
+    """The end of the cluster's lease or of the network's lease, whichever is earlier. If a lease was extended after the
+    certificate was made, this time can be later than ``expires_at``."""
     pending: tuple[PendingElement, ...] = ()
     """The elements that have not confirmed the profile, or its revocation, yet."""
     router: Annotated[bool, OMIT_EMPTY] = False

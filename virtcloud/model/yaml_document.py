@@ -1,4 +1,4 @@
-"""The parser of YAML documents. Each error message starts with the text's name and line."""
+"""The parser of YAML documents. Each error message starts with the text's name and, if known, the line."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -88,7 +88,7 @@ def _list_keys(kind: type[Document]) -> str:
 
 
 def _describe_similar_key(kind: type[Document], detail: ErrorDetails) -> str:
-    """Return the key of the document that is most similar to an unknown key, for the end of a message, or ""."""
+    """Return " (similar: KEY)", with the known key most similar to an unknown key, for the end of a message, or ""."""
     if detail["type"] != "extra_forbidden":
         return ""
     *path, unknown = detail["loc"]
@@ -97,7 +97,7 @@ def _describe_similar_key(kind: type[Document], detail: ErrorDetails) -> str:
 
 
 def _find_keys(kind: object, path: Sequence[str | int]) -> set[str]:
-    """Return the keys of the documents at ``path`` below a type, such as the items of a tuple."""
+    """Return the keys of the documents at ``path`` within the type ``kind``, such as a tuple of documents."""
     if isinstance(kind, type) and issubclass(kind, Document):
         if not path:
             return set(kind.model_fields)

@@ -54,7 +54,10 @@ def build_runner(folder: Path | None, timeout_s: float) -> CommandRunner:
                 f"{shortened} did not end within {timeout_s:g} s; is the server overloaded?"
             ) from error
         except OSError as error:
-            text = f"{program} cannot be run: {error.strerror}; set 'commands' in [scheduler] to the folder of qstat"
+            text = (
+                f"{program} cannot be run: {error.strerror}; "
+                "set 'commands' in [scheduler] to the folder that contains qstat"
+            )
             raise SchedulerUnavailable(text) from error
         return CommandResult(shortened, process.returncode, _decode(process.stdout), _decode(process.stderr))
 
@@ -62,7 +65,7 @@ def build_runner(folder: Path | None, timeout_s: float) -> CommandRunner:
 
 
 def find_command_folder(configuration: Path = PBS_CONF) -> Path | None:
-    """Return the folder of OpenPBS's commands, or None if ``configuration`` is missing or does not name the folder."""
+    """Return the folder of OpenPBS's commands; None if ``configuration`` is unreadable or does not name the folder."""
     try:
         folder = parse_pbs_conf(configuration.read_text(errors="replace")).get("PBS_EXEC")
     except OSError:

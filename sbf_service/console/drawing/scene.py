@@ -1,6 +1,6 @@
 """The shapes of a drawing: boxes, lines and texts with positions in units of the drawing. Pure.
 
-A template writes the shapes as SVG. For the style sheet, each shape names its kind, and a box also names its level.
+A template writes the shapes as SVG. The style sheet selects shapes by their kind, and boxes also by their level.
 """
 
 from collections.abc import Iterable
@@ -49,7 +49,7 @@ class Line:
 
     @property
     def text(self) -> str:
-        """The points as an attribute of SVG."""
+        """The points in the format of SVG's attribute ``points``."""
         return " ".join(f"{x:g},{y:g}" for x, y in self.points)
 
 

@@ -1,10 +1,11 @@
 """The steps that apply a difference to a provider edge, in order. Pure.
 
 A circuit consists of pieces, such as its attachment (the VLAN on the port); see ``edge_dialect.py``. The first steps
-remove attachments. The next steps remove the pieces that joined these attachments to a service. Later steps create
-pieces. For each new circuit, the last step connects the port to the bridge domain. With this order, a port is never in
-an incomplete bridge domain, and two clusters are never in one bridge domain, except in the bridge domain of a service
-that all clusters of a transport share.
+remove the pieces that belong to one VLAN on one port, such as attachments. If no attachment of a bridge domain remains,
+the next steps remove the other pieces of this bridge domain. Later steps create pieces. For each new circuit, the last
+step connects the port to the bridge domain. With this order, a port is never in an incomplete bridge domain, and two
+clusters are never in one bridge domain, except in the bridge domain of a service that all clusters of a transport
+share.
 """
 
 from collections.abc import Iterator, Mapping

@@ -97,7 +97,7 @@ def test_a_job_gets_no_cluster_of_another_user(world: World, host: Agent) -> Non
     former(world, host)
     active(world, host, 1)
     host.ask("up", JOB, 4, user="bob")
-    detail = f"cluster {JOB}: at SBF, the key belongs to a cluster of another user, not of bob"
+    detail = f"cluster {JOB}: expected a cluster of bob, but at SBF the key belongs to a cluster of another user"
     assert host.ask("state", JOB, 4, user="bob") == {"ok": False, "error": "gone", "detail": detail}
 
 

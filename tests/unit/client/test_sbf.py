@@ -327,7 +327,8 @@ def test_a_denied_socket_is_reported_as_a_permission_error(tmp_path: Path) -> No
     ):
         client.sites()
     assert str(raised.value).startswith(
-        f"you may not open SBF's socket at unix://{tmp_path}/sbf.sock: Permission denied; SBF itself may be running."
+        f"no permission to open SBF's socket at unix://{tmp_path}/sbf.sock: Permission denied; SBF itself may be "
+        "running."
     )
     assert "Become a member of the socket's group" in str(raised.value)
 
@@ -351,7 +352,7 @@ def test_an_invalid_address_is_bad_input(url: str) -> None:
 
 def test_an_address_with_a_password_is_refused_without_showing_it() -> None:
     with pytest.raises(
-        BadInput, match="expected no user name and no password, got one of these: use a token file"
+        BadInput, match="expected no user name and no password, got a user name or a password: use a token file"
     ) as refusal:
         SbfClient("http://alice:secret@sbf")
     assert "secret" not in str(refusal.value)

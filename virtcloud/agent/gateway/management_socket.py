@@ -14,7 +14,7 @@ from virtcloud.agent.gateway.management_messages import ManagementEvent, Message
 from virtcloud.model.errors import Unreachable
 
 CONNECT_S: Final = 10.0
-"""Time limit in seconds for a new server to listen."""
+"""Time limit in seconds within which a new server must listen."""
 ANSWER_S: Final = 10.0
 """Time limit in seconds of a server's answer."""
 MAX_LINE: Final = 65536
@@ -81,7 +81,7 @@ class UnixManagementSocket:
     def wake(self) -> None:
         """Make a waiting call of `receive` return at once. Thread-safe, also after `close`."""
         with self._lock, suppress(BlockingIOError):  # the pipe is full
-            if not self._is_closed:  # another file may have the descriptor of the closed pipe
+            if not self._is_closed:  # the closed pipe's descriptor may belong to another file now
                 os.write(self._waker, b"w")
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ destinations that are not allowed     the chain ``from_clusters`` accepts only t
 
 A destination with FQDNs has a set of addresses for each IP version. When the addresses change, only the set changes.
 From outside, only answers and packets to published ports (`published_ports`) reach a cluster. The kernel logs new
-connections. For each network and destination, counters count the connections, and the bytes in each direction.
+connections, up to a limit. For each network and destination, counters count connections, and bytes in each direction.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -62,7 +62,7 @@ CONNECTIONS, CONNECTIONS_PER_S = 8192, 500
 """Limits of each network: open connections, and new connections per second. All networks share one connection table."""
 _IPV4: Final = 4
 ListAdmitted = Callable[[Destination], Iterable[str]]
-"""A function that returns the admitted addresses of a destination's FQDNs."""
+"""A function that returns those addresses of a destination's FQDNs that the packet filter admits."""
 
 
 def admit_none(_destination: Destination) -> Iterable[str]:
@@ -283,7 +283,7 @@ class InnerRules:
 
 
 def make_inner_rules(segment: Segment, device: str) -> InnerRules:
-    """Return the rules in the namespace of a network with a link. ``device`` is the interface in the network."""
+    """Return the rules in the namespace of a linked network. ``device`` has the gateway's addresses in the network."""
     link = find_link_addresses(segment.vlan).namespace
     destinations: Iterable[str] = ()
     if segment.router is not None:

@@ -46,7 +46,7 @@ def _request_connection() -> socket.socket:
             raise OSError(error.errno, "the gateway's agent does not answer: try again in some seconds") from error
     if ancillary:
         return socket.socket(fileno=array.array("i", ancillary[0][2])[0])
-    raise OSError(answer.decode(errors="replace").strip() or "the gateway's agent ended the request")
+    raise OSError(answer.decode(errors="replace").strip() or "the gateway's agent closed the connection: try again")
 
 
 def _copy_streams(connection: socket.socket) -> None:

@@ -79,7 +79,8 @@ class SshSessions:
         """
         managed = {(session.pid, session.started) for session in self.sessions}
         for session in self._read():
-            # A thread may have got the ID of an ended relay. pidfd_open(2) fails for threads.
+            # Compare the start times first: the kernel may have given the ID of an ended relay to a thread, for which
+            # pidfd_open(2) would fail.
             if (session.pid, session.started) in managed or read_start_time(session.pid) != session.started:
                 continue
             with refuse_os_errors(f"take over the SSH connection of {session.user}"), suppress(ProcessLookupError):

@@ -45,8 +45,8 @@ class AdmissionRules:
         if origin is None:
             if (self.admits, self.images) != (NO_RULES.admits, NO_RULES.images):
                 raise Refused(
-                    f"guest {guest.name}: expected its owner, SBF sent none; [guests] {SETTINGS_HINT} has rules about "
-                    "owners: upgrade SBF"
+                    f"guest {guest.name}: expected the owner from SBF, got none; [guests] {SETTINGS_HINT} has rules "
+                    "about owners: upgrade SBF"
                 )
             return
         if not self.admits.allows(origin):

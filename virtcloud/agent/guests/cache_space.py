@@ -43,7 +43,7 @@ class CacheSpace:
                 raise Refused(self._describe_full(size, cached, free))
 
     def _measure_others(self, fetch: FetchState) -> tuple[int, int]:
-        """Return the bytes that images use or reserve, and how many of these bytes are not stored yet.
+        """Return the bytes that other images and fetches use or reserve, and how many of these are not stored yet.
 
         Omit the image of ``fetch``.
         """
@@ -63,7 +63,7 @@ class CacheSpace:
                 return False
             hidden = self.images.folder / f"{NEW}{unused[0].name}-evicted"
             unused[0].rename(hidden)
-            remove_partial_file(unused[0])  # deletes the ETag file, which a partial file's rename does not move
+            remove_partial_file(unused[0])  # deletes a partial file's ETag file, which was not renamed
         log.info("image_evicted", entry=unused[0].name)
         shutil.rmtree(hidden) if hidden.is_dir() else hidden.unlink()
         return True
@@ -72,5 +72,5 @@ class CacheSpace:
         return (
             f"the cache {self.images.folder} has no room for {to_mib(size)} MiB: images in use have "
             f"{to_mib(cached)} of {to_mib(self.size)} MiB, and the disk has {to_mib(max(free, 0))} MiB free; "
-            "free space, or change image_cache.size_mb in the agent's settings"
+            "delete other files on the disk, or increase image_cache.size_mb in the agent's settings"
         )

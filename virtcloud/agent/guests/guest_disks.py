@@ -14,8 +14,8 @@ agent replaces the overlay by an empty overlay. If the wanted size of an extra d
 extra disk by an empty disk. Only root and QEMU's user may read a disk. libvirt makes QEMU's user the owner.
 
 The content of an image's disk is untrusted. The agent reads only the header, and refuses a disk that refers to other
-files. Then ``qemu-img`` checks the disk with limits of memory and processor time, as a user whose ID no account has. If
-this user may not read the disk, ``qemu-img`` runs as the disk's owner.
+files. Then ``qemu-img`` checks the disk with limits of memory and processor time. An agent that runs as root starts
+``qemu-img`` with a user ID that belongs to no account or, if not all users may read the disk, as the disk's owner.
 """
 
 import json
@@ -242,8 +242,8 @@ def _drop_rights(lent: IO[bytes]) -> dict[str, Any]:
     """Return the arguments of subprocess for a program that inherits the file ``lent``.
 
     If the agent does not run as root, the program runs as the agent's user. If the agent runs as root, the program runs
-    as the file's owner or, if all users may read the file, as a user whose ID no account has. All users may read the
-    disks of SBF's catalogue, but not always the disks in the folder of images.
+    as the file's owner or, if all users may read the file, with a user ID that belongs to no account. All users may
+    read the disks of SBF's catalogue, but not always the disks in the folder of images.
     """
     status = os.fstat(lent.fileno())
     stranger = secrets.choice(CLONE_IDS)

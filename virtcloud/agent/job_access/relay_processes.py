@@ -25,7 +25,7 @@ RELAY_END_S, RELAY_KILL_S = 3.0, 3.0
 class RelayProcess:
     """A relay process that is being started.
 
-    The process is no child of the agent, so the process survives the agent.
+    The process is not a child of the agent, and continues to run when the agent ends.
     """
 
     def __init__(self, process: subprocess.Popen[str]) -> None:

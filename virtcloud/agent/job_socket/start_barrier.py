@@ -125,7 +125,8 @@ class StartBarrier:
         view = self._fetch_view(job, max(0, deadline - time.monotonic()))
         if job.belongs_to_other(view.spec.owner):
             raise Gone(
-                f"cluster {job.cluster}: at SBF, the key belongs to a cluster of another user, not of {job.user}"
+                f"cluster {job.cluster}: expected a cluster of {job.user}, but at SBF the key belongs to a cluster of "
+                "another user"
             )
         if is_attempt_active(view, job.attempt):
             site = self._site(view)

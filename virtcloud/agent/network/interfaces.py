@@ -167,7 +167,7 @@ class UplinkRecordFiles:
     def record(self, record: UplinkRecord) -> None:
         """Write a record, which replaces the uplink's former record. Raise Refused on failure."""
         content = record.model_copy(update={"boot": self._boot}).model_dump_json()
-        with refuse_os_errors(f"record the state of {record.uplink}; the uplink was left unchanged"):
+        with refuse_os_errors(f"record the state of {record.uplink}, which was left unchanged"):
             self._folder.mkdir(parents=True, exist_ok=True)
             write_durably(self._path(record.uplink), content.encode())
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from virtcloud.testing.fakepbs.interpreter.pbs_events import EVENTS, PARAMETERS, SERVER_EVENTS
 
 ALARM_S = 30.0
-"""PBS's default alarm in seconds."""
+"""PBS's default value of a hook's attribute ``alarm``, the time limit in seconds."""
 CUSTOM_RESOURCES = {"vcluster": "string", "vcluster_spec": "string"}
 
 
@@ -79,7 +79,7 @@ class HookEvent:
                 raise ValueError(f"event {self.kind}: expected a {name}, got none")
 
     def as_json(self, config_file: Path | None) -> dict[str, object]:
-        """Return the event as JSON for the interpreter."""
+        """Return the event as a dictionary, which the caller writes as JSON for the interpreter."""
         at_server = self.kind in SERVER_EVENTS
         description = asdict(self) | {"config_file": config_file and str(config_file)}
         description["requestor"] = self.requestor or ("Scheduler" if self.kind == "runjob" else "pbs_mom")

@@ -1,6 +1,6 @@
 """Arista EOS as an EVPN edge (VXLAN, RFC 8365).
 
-SBF creates the pieces of a cluster in this order: a VLAN named ``vc-<service>``, its VNI on ``Vxlan1``, its MAC-VRF in
+SBF creates the pieces of a circuit in this order: a VLAN named ``vc-<service>``, its VNI on ``Vxlan1``, its MAC-VRF in
 BGP, and the VLAN on the trunk. The backbone's administrators must have configured ``Vxlan1``, BGP and the EVPN
 neighbours.
 

@@ -71,7 +71,7 @@ def test_guests_with_open_filters_need_the_hosts_permission(allowed: bool, image
             "alice may not choose image busybox; users may choose: debian",
         ),
         (AdmissionRules(images=(Name("debian"),)), JOB, None),
-        (BATCH_ONLY, None, "expected its owner, SBF sent none"),
+        (BATCH_ONLY, None, "expected the owner from SBF, got none"),
         (AdmissionRules(), None, None),
     ],
 )

@@ -208,7 +208,7 @@ def test_an_uplink_that_cannot_be_recorded_is_not_changed(
     kernel: FakeKernel, make_segment: Make, tmp_path: Path
 ) -> None:
     (tmp_path / "uplinks").write_text("a file instead of a folder")
-    with pytest.raises(Refused, match=r"cannot record the state of eth0; the uplink was left unchanged"):
+    with pytest.raises(Refused, match=r"cannot record the state of eth0, which was left unchanged"):
         SegmentInterfaces(kernel, UplinkRecordFiles(tmp_path / "uplinks", "boot")).ensure_segment(
             make_segment("a", 100, untagged=True)
         )
