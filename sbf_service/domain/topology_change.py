@@ -10,7 +10,7 @@ from virtcloud.model.element import kind_of
 from virtcloud.model.errors import Conflict, HostNotLinked
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Link, Site
-from virtcloud.model.topology_parts import has_equal_ports, has_equal_wiring, list_differing_links
+from virtcloud.model.topology_parts import has_equal_element_wiring, has_equal_wiring, list_differing_links
 from virtcloud.model.values import Name, PortRef
 
 SHOWN_FAULTS = 20
@@ -73,14 +73,14 @@ class TopologyChange:
         """The new topology's elements that the former topology lacks, has at another site, or describes differently.
 
         A difference only in keys that no configuration depends on, such as a host's admission rule, does not count
-        (:func:`has_equal_ports`).
+        (:func:`has_equal_element_wiring`).
         """
         before, sites = self.former.elements, self.topology.sites_by_name
         return frozenset(
             element.name
             for name in self.sites & sites.keys()
             for element in sites[name].elements
-            if not has_equal_ports(before.get(element.name), element) or self._has_moved(element.name)
+            if not has_equal_element_wiring(before.get(element.name), element) or self._has_moved(element.name)
         )
 
     @property

@@ -100,7 +100,7 @@ def make_request_error(error: ValidationError) -> RequestValidationError:
     """
     count = error.error_count()
     if count > MAX_FAULTS:
-        text = f"body: expected at most {MAX_FAULTS} faults, got {count}: correct the document, or send a part of it"
+        text = f"body: expected at most {MAX_FAULTS} faults, got {count}: correct the document"
         return RequestValidationError([{"type": "value_error", "loc": ("body",), "msg": text, "input": None}])
     faults = [{**fault, "loc": ("body", *fault["loc"])} for fault in error.errors(include_url=False)]
     return RequestValidationError(faults)

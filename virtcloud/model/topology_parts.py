@@ -125,11 +125,11 @@ def _has_equal_site_wiring(before: Site, after: Site) -> bool:
     return (
         all(getattr(before, key) == getattr(after, key) for key in keys)
         and len(before.hosts) == len(after.hosts)
-        and all(map(has_equal_ports, before.hosts, after.hosts))
+        and all(map(has_equal_element_wiring, before.hosts, after.hosts))
     )
 
 
-def has_equal_ports(before: Element | None, after: Element) -> bool:
+def has_equal_element_wiring(before: Element | None, after: Element) -> bool:
     """Return whether two elements are equal in all keys on which paths or configurations depend.
 
     For hosts, these keys are the name and the ports. The other keys of a host affect only the admission and the

@@ -86,7 +86,7 @@ def test_a_host_that_moves_to_another_site_is_lost() -> None:
 def test_equal_wiring_changes_no_wanted_state() -> None:
     """Add each new field of hosts and sites to this test.
 
-    If the field affects paths or devices, also add it to `_has_equal_site_wiring` or `has_equal_ports`.
+    If the field affects paths or devices, also add it to `_has_equal_site_wiring` or `has_equal_element_wiring`.
     """
 
     def change_values(document: dict[str, Any]) -> None:
