@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from virtcloud.agent import host_checks
 from virtcloud.agent.host_checks import HostCheck, check_host
-from virtcloud.agent.network import kernel, nftables
+from virtcloud.agent.network import kernel, libnftables
 from virtcloud.cli import main
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.errors import Refused
@@ -77,10 +77,10 @@ def test_a_packet_filter_that_the_settings_accept_passes(find_check: FindCheck, 
 @needs_root
 def test_a_host_without_libnftables_fails_the_check(find_check: FindCheck, monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_check("kernel", "filters of guests").ok
-    monkeypatch.setattr(nftables, "LIBRARY", "libnowhere.so.1")
+    monkeypatch.setattr(libnftables, "LIBRARY", "libnowhere.so.1")
     check = find_check("kernel", "filters of guests")
     assert (check.ok, check.required) == (False, True)
-    assert check.observation.startswith("the filters of guests need libnowhere.so.1, which is missing: apt-get install")
+    assert check.observation.startswith("the packet filter needs libnowhere.so.1, which is missing: apt-get install")
 
 
 def test_filters_that_the_settings_turn_off_are_not_checked(find_check: FindCheck, config: Path) -> None:

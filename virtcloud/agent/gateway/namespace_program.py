@@ -28,13 +28,11 @@ from typing import Any
 from virtcloud.agent.gateway.connected_routes import list_connected
 from virtcloud.agent.gateway.connection_table import Translation, remove_ended_connections
 from virtcloud.agent.host_services.server_isolation import CLONE_NEWNET, call
+from virtcloud.agent.network import libnftables
 from virtcloud.agent.network.owned_tables import OwnedSet, OwnedTable
 
 SYSCTL = Path("/proc/sys/net")
 SEARCH_PATH = "/usr/sbin:/sbin:/usr/bin:/bin"
-NFTABLES = "libnftables.so.1"
-JSON_OUTPUT = 1 << 4
-"""NFT_CTX_OUTPUT_JSON (nftables/libnftables.h)."""
 TABLES = {"bridge": "bridge virtcloud", "inet": "inet virtcloud"}
 """The tables of a namespace, by family."""
 IPV6_VERSION = 6
@@ -70,7 +68,7 @@ def _configure(wanted: Mapping[str, Any]) -> None:
     for removal, commands in wanted["tables"]:
         _replace_table(removal, commands)
     if wanted["unwanted"] and _read_table("inet") is not None:
-        _run_nft(wanted["unwanted"])
+        libnftables.run_commands(wanted["unwanted"])
     bridge, port, mtu = wanted["bridge"]["name"], wanted["bridge"]["port"], wanted["mtu"]
     present = _read_interfaces()
     if bridge not in present:
@@ -115,10 +113,10 @@ def _remove_connections(wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 def _replace_table(removal: str, commands: str) -> None:
     try:
-        _run_nft(commands)
+        libnftables.run_commands(commands)
     except OSError:  # a chain with another hook exists: nftables cannot change a hook, so create the table again
         try:
-            _run_nft(removal + commands)
+            libnftables.run_commands(removal + commands)
         except OSError as error:
             family = commands.split()[1]
             raise OSError(
@@ -132,7 +130,7 @@ def _correct_sets(wanted: Mapping[str, Any]) -> None:
     family, name = TABLES["inet"].split()
     commands = OwnedTable(family, name, {}, address_sets=sets).render_set_changes(listing) if listing else ""
     if commands:
-        _run_nft(commands)
+        libnftables.run_commands(commands)
 
 
 def _route_command(action: str, router: str) -> str:
@@ -241,15 +239,15 @@ def _read_routes() -> list[dict[str, Any]]:
 
 def _read_table(family: str) -> Any:  # noqa: ANN401 - JSON
     try:
-        tables = _run_nft(f"list tables {family}").splitlines()
+        tables = libnftables.run_commands(f"list tables {family}").splitlines()
     except OSError:  # the kernel lacks this family
         return None
     if f"table {TABLES[family]}" not in tables:
         return None
-    try:
-        return json.loads(_run_nft(f"list table {TABLES[family]}", JSON_OUTPUT))
-    except ValueError:  # libnftables 1.0.6 prints no JSON if the table has a flag, for example dormant
-        return {"nftables": []}
+    command = f"list table {TABLES[family]}"
+    if libnftables.has_flags(libnftables.run_commands(command, libnftables.TERSE_OUTPUT)):
+        return {"nftables": []}  # the value differs from each wanted table
+    return json.loads(libnftables.run_commands(command, libnftables.JSON_OUTPUT))
 
 
 def _run_ip(commands: Iterable[str]) -> None:
@@ -268,21 +266,3 @@ def _run(command: tuple[str, ...], text: str = "") -> str:
     if done.returncode:
         raise OSError(f"{Path(command[0]).name}: {done.stderr.strip()}")
     return done.stdout
-
-
-def _run_nft(commands: str, flags: int = 0) -> str:
-    library = ctypes.CDLL(NFTABLES)
-    library.nft_ctx_new.restype = ctypes.c_void_p
-    for function in (library.nft_ctx_get_error_buffer, library.nft_ctx_get_output_buffer):
-        function.restype = ctypes.c_char_p
-    context = ctypes.c_void_p(library.nft_ctx_new(0))
-    try:
-        library.nft_ctx_output_set_flags(context, flags)
-        library.nft_ctx_buffer_output(context)
-        library.nft_ctx_buffer_error(context)
-        if library.nft_run_cmd_from_buffer(context, commands.encode()):
-            reason = library.nft_ctx_get_error_buffer(context).decode(errors="replace").partition("\n")[0]
-            raise OSError(f"nftables: {reason}")
-        return str(library.nft_ctx_get_output_buffer(context).decode())
-    finally:
-        library.nft_ctx_free(context)

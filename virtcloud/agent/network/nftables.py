@@ -1,37 +1,24 @@
-"""Reads and changes tables of the kernel's packet filter by libnftables.
+"""The agent's tables in the kernel's packet filter: the guests' filters (`NftablesFilters`), and all others."""
 
-`namespace_program` also uses the packet filter, but without this module.
-"""
-
-import ctypes
 import json
-import socket
-from typing import Any, Final
+from typing import Any
 
-from virtcloud.agent.files import refuse_os_errors
+from virtcloud.agent.network import libnftables
 from virtcloud.agent.network.guest_filter_rules import FAMILY, TABLE
 from virtcloud.agent.network.guest_filters import FilteredPort, render_table
 from virtcloud.agent.network.observed_filters import ObservedFilters, parse_flagged_table, parse_table
 from virtcloud.agent.network.owned_tables import OwnedTable
 from virtcloud.model.errors import Refused, Unsafe
 
-LIBRARY = "libnftables.so.1"
-REMEDY = "apt-get install libnftables1 (Debian), dnf install nftables (RHEL)"
 _UNREADABLE: dict[str, list[Any]] = {"nftables": []}
 """`KernelTables.read` returns this value if the kernel refuses to read a table. The value differs from each wanted
 table."""
 _NO_FILTER = ("not supported", "Invalid argument")
 """If a kernel has no nf_tables, the kernel's error message ends with one of these texts."""
-NETLINK_NETFILTER: Final = 12  # linux/netlink.h
-_JSON_OUTPUT = 1 << 4
-"""NFT_CTX_OUTPUT_JSON (nftables/libnftables.h)."""
 
 
-class _NoJsonError(Refused):
-    """libnftables printed no JSON, because a table has flags.
-
-    libnftables 1.0.6 (Debian 12) reads freed memory when it prints a single flag, for example ``dormant``, in JSON.
-    """
+class _FlaggedTableError(Refused):
+    """A table has flags, for example ``dormant``. Such a table is not listed in JSON (`libnftables.has_flags`)."""
 
 
 class NftablesFilters:
@@ -52,7 +39,7 @@ class NftablesFilters:
             return ObservedFilters()
         try:
             return parse_table(_list_table(FAMILY, TABLE))
-        except _NoJsonError:
+        except _FlaggedTableError:
             return parse_flagged_table(_run(f"list table {FAMILY} {TABLE}"))
 
     def remove(self) -> None:
@@ -60,7 +47,7 @@ class NftablesFilters:
 
         Raise Refused if the kernel refuses the reading or the deletion.
         """
-        if find_library() and not self._read().foreign:
+        if libnftables.is_installed() and not self._read().foreign:
             self.replace(())
 
     def replace(self, ports: tuple[FilteredPort, ...]) -> None:
@@ -86,7 +73,7 @@ class KernelTables:
         Return None if the table or the library is missing, or if the kernel has no packet filter. If the kernel refuses
         the reading for another reason, return `_UNREADABLE`.
         """
-        if not find_library():
+        if not libnftables.is_installed():
             return None
         try:
             return _list_table(family, name) if _has_table(family, name) else None
@@ -121,60 +108,21 @@ class KernelTables:
             _run(f"delete table {family} {name}")
 
 
-def find_library() -> bool:
-    """Return whether libnftables is installed."""
-    try:
-        ctypes.CDLL(LIBRARY)
-    except OSError:
-        return False
-    return True
-
-
 def _has_table(family: str = FAMILY, name: str = TABLE) -> bool:
     return f"table {family} {name}" in _run(f"list tables {family}").splitlines()
 
 
 def _list_table(family: str, name: str) -> Any:  # noqa: ANN401 - JSON
     """Return a table as ``nft --json list table`` prints it. Raise Refused on failure."""
-    output = _run(f"list table {family} {name}", _JSON_OUTPUT)
-    try:
-        return json.loads(output)
-    except ValueError as error:
-        raise _NoJsonError(f"libnftables printed no JSON for the table {family} {name}, which has flags") from error
+    command = f"list table {family} {name}"
+    if libnftables.has_flags(_run(command, libnftables.TERSE_OUTPUT)):
+        raise _FlaggedTableError(f"the table {family} {name} has flags")
+    return json.loads(_run(command, libnftables.JSON_OUTPUT))
 
 
 def _run(commands: str, output_flags: int = 0) -> str:
     """Run commands, and return their output. Raise Refused on failure."""
-    library = _load_library()
-    _check_netlink()
-    context = ctypes.c_void_p(library.nft_ctx_new(0))
     try:
-        library.nft_ctx_output_set_flags(context, output_flags)
-        library.nft_ctx_buffer_output(context)
-        library.nft_ctx_buffer_error(context)
-        if library.nft_run_cmd_from_buffer(context, commands.encode()):
-            lines = library.nft_ctx_get_error_buffer(context).decode(errors="replace").splitlines()
-            raise Refused(f"the kernel refused the packet filter: {lines[0] if lines else 'no reason'}")
-        return str(library.nft_ctx_get_output_buffer(context).decode(errors="replace"))
-    finally:
-        library.nft_ctx_free(context)
-
-
-def _check_netlink() -> None:
-    """Raise Refused if no netlink socket can be opened, for example because this process has too many open files.
-
-    Without a netlink socket, libnftables would call the C function ``exit``, and so end this process.
-    """
-    with refuse_os_errors("open a netlink socket for the packet filter"):
-        socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER).close()
-
-
-def _load_library() -> ctypes.CDLL:
-    try:
-        library = ctypes.CDLL(LIBRARY)
+        return libnftables.run_commands(commands, output_flags)
     except OSError as error:
-        raise Refused(f"the filters of guests need {LIBRARY}, which is missing: {REMEDY}") from error
-    library.nft_ctx_new.restype = ctypes.c_void_p
-    library.nft_ctx_get_output_buffer.restype = ctypes.c_char_p
-    library.nft_ctx_get_error_buffer.restype = ctypes.c_char_p
-    return library
+        raise Refused(str(error)) from error
