@@ -21,7 +21,7 @@ from virtcloud.model.values import ClusterKey
 FIRST_DELAY_S: Final = 5.0
 MOST_DELAY_S: Final = 300.0
 TRIAL_S: Final = 10.0
-"""The least number of seconds for which an ended guest must run before its cluster counts as complete."""
+"""After its end, a guest must run again for at least this number of seconds before its cluster counts as complete."""
 RECOVERED_S: Final = 600.0
 """If a guest has run for this number of seconds, its next end counts as its first end."""
 
