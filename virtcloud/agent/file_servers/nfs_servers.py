@@ -2,7 +2,7 @@
 
 A gateway has a network namespace for each of these networks. The server of a network runs in this namespace, so
 networks with identical addresses do not conflict. The server continues while the agent restarts. The folder
-``<state>/nfs/<cluster id>`` contains a record of the server's process.
+``<state>/nfs/<cluster ID>`` contains a record of the server's process.
 """
 
 import os
