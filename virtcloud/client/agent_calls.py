@@ -196,7 +196,7 @@ class AgentCalls(SbfCalls):
         return self._connection.download(f"/v1/images/{Name(name)}/content", offset, etag)
 
     def clock(self) -> datetime:
-        """Return SBF's time, to the second. Raise ServiceUnreachable if the response has no Date header."""
+        """Return SBF's time, to the second. Raise ServiceUnreachable if the answer has no Date header."""
         date = self._connection.send("GET", "/healthz").date
         if date is None:
             raise ServiceUnreachable("SBF's answer has no header Date; check whether a proxy removes the header")
