@@ -3,7 +3,7 @@
 The agent starts a guest again immediately after its first end. After each further end, the agent waits longer than
 after the previous end, but at most `MOST_DELAY_S` seconds. The cluster counts as complete again only when the guest has
 run for `GuestRuns.trial` seconds. So repeated ends do not change the cluster's state each time. The agent does not
-report the end of a guest as drift, because the end concerns only the guest's own cluster.
+report the end of a guest as drift, because drift would degrade all clusters of the host.
 
 The agent stores no records of ends on disk, so a restarted agent starts an ended guest immediately.
 """
@@ -21,7 +21,7 @@ from virtcloud.model.values import ClusterKey
 FIRST_DELAY_S: Final = 5.0
 MOST_DELAY_S: Final = 300.0
 TRIAL_S: Final = 10.0
-"""The least number of seconds for which an ended guest must run before its cluster counts as complete."""
+"""After its end, a guest must run again for at least this number of seconds before its cluster counts as complete."""
 RECOVERED_S: Final = 600.0
 """If a guest has run for this number of seconds, its next end counts as its first end."""
 

@@ -22,9 +22,12 @@ def has_drifted(steps: Iterable[Step], document: WantedDocument, reported: Conta
     these clusters according to SBF, and ``reported`` contains these clusters according to the agent.
 
     Also ignore wrong MTUs of guests' ports: the reboot of a container can cause a wrong MTU, and drift degrades all
-    clusters of the host. Also ignore remains that change no cluster: remains of servers that do not run, incomplete
-    interfaces that a killed agent left, and bridges that another program renamed, if their cluster has another bridge
-    or is a former cluster.
+    clusters of the host. Also ignore remains that change no cluster:
+
+    * remains of servers that do not run
+    * incomplete interfaces that a killed agent left
+    * renamed bridges of a cluster that also has a bridge with the correct name
+    * renamed bridges of former clusters
     """
     is_confirmed = rebooted or document.confirmed_revision >= document.revision
     return is_confirmed and any(

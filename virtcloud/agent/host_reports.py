@@ -35,8 +35,8 @@ class ElementApi(Protocol):
         """Confirm that the element has the wanted state of ``revision``, except for some clusters.
 
         ``incomplete`` has the reason why a cluster is not set up completely yet, by cluster ID. ``remaining`` has the
-        reason why a cluster could not be removed, by cluster ID, or by network ID if the guests of a cluster that has
-        left the network could not be stopped. ``only_guests`` has the IDs of the clusters in
+        reason why a cluster could not be removed, by cluster ID. If a cluster has left a network and its guests could
+        not be stopped, the key in ``remaining`` is the network's ID. ``only_guests`` has the IDs of the clusters in
         ``incomplete`` whose networks other clusters can use. Raise BadInput if SBF does not support one of these
         arguments.
         """

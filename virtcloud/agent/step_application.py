@@ -251,7 +251,8 @@ _Network = BuildSegment | FilterGuests
 def _serves_a_start(step: Step) -> bool:
     """Return whether a step starts a guest, or stops guests only to start them again.
 
-    A guest with the power "off" must not count as stopped while the guest runs.
+    If the step also stops a guest with the power "off", return False. Then the revision is not confirmed if the step
+    fails. After a confirmation, SBF would report this guest as stopped, although the guest still runs.
     """
     return isinstance(step, StartGuest) or (isinstance(step, StopGuests) and set(step.guests) <= set(step.restarted))
 

@@ -284,7 +284,7 @@ def _create(client: Client, key: str, spec: ClusterSpec, attempt: int | None) ->
 
 
 def _warn_of_unreachable_sites(client: Client, view: ClusterView) -> None:
-    """If other clusters may join the network, warn of the sites from which no cluster can join.
+    """If other clusters may join the network, warn of the sites that `find_unreachable_sites` finds.
 
     If the sites cannot be read, print a warning about this error instead of raising it: the cluster was created.
     """

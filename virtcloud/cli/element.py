@@ -227,8 +227,8 @@ def check(name: str, as_json: bool) -> None:  # noqa: ARG001 - an option of the 
     Example: virtcloud element reconcile brno-sw
     """
     raise BadInput(
-        f"'element check' was renamed, because it changes the device. 'virtcloud element reconcile {name}' reads and "
-        f"changes the device; 'virtcloud element diff {name} --read' only reads the device"
+        f"'element check' was renamed, because this name did not show that the command changes the device. 'virtcloud "
+        f"element reconcile {name}' reads and changes the device; 'virtcloud element diff {name} --read' only reads it"
     )
 
 

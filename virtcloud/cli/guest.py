@@ -102,10 +102,11 @@ def clone(  # noqa: PLR0913 - click's options
 ) -> None:
     """Create the image IMAGE from the disk of GUEST of CLUSTER, so that other guests can be created from IMAGE.
 
-    GUEST must be stopped. The host of GUEST packs the files of a container, or the disk of a virtual machine, and sends
-    the result to SBF. You own IMAGE. Other users may use IMAGE only after you share the image. The image of a container
-    contains no host keys, no ~/.ssh, no data of cloud-init, no machine ID and no logs. The image of a virtual machine
-    contains everything on the disk except the private keys of the cluster. Remove your own secrets first.
+    GUEST must be stopped, unless --stop is set. The host of GUEST packs the files of a container, or the disk of a
+    virtual machine, and sends the result to SBF. You own IMAGE. Other users may use IMAGE only after you share the
+    image. The image of a container contains no host keys, no ~/.ssh, no data of cloud-init, no machine ID and no logs.
+    The image of a virtual machine contains everything on the disk except the private keys of the cluster. Remove your
+    own secrets first.
 
     Example: virtcloud guest clone demo g1 my-image --stop
     """

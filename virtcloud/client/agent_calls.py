@@ -86,8 +86,8 @@ class AgentCalls(SbfCalls):
         """Report that an element has the wanted state of ``revision``. Idempotent.
 
         The clusters in ``incomplete`` and ``remaining`` are exceptions: the element does not have their wanted state.
-        ``incomplete`` maps the id of each incomplete cluster to the reason why the cluster is not set up completely.
-        ``remaining`` contains each cluster that the element could not remove, and maps the cluster's id to the error.
+        ``incomplete`` maps the ID of each incomplete cluster to the reason why the cluster is not set up completely.
+        ``remaining`` contains each cluster that the element could not remove, and maps the cluster's ID to the error.
         ``only_guests`` are the clusters in ``incomplete`` whose networks other clusters on the element can use.
         If SBF is too old for one of these arguments, SBF refuses the call, and this method raises BadInput.
         """
@@ -110,8 +110,8 @@ class AgentCalls(SbfCalls):
     ) -> None:
         """Report why an element cannot reach the wanted state of ``revision``.
 
-        ``message`` is the error of the element as a whole. ``clusters`` maps a cluster id to the error of this cluster.
-        ``refused`` contains each cluster that the element refused several times in a row, and maps the cluster's id to
+        ``message`` is the error of the element as a whole. ``clusters`` maps a cluster ID to the error of this cluster.
+        ``refused`` contains each cluster that the element refused several times in a row, and maps the cluster's ID to
         the reason.
         """
         report = ElementErrorReport(
@@ -196,7 +196,7 @@ class AgentCalls(SbfCalls):
         return self._connection.download(f"/v1/images/{Name(name)}/content", offset, etag)
 
     def clock(self) -> datetime:
-        """Return SBF's time, to the second. Raise ServiceUnreachable if the response has no Date header."""
+        """Return SBF's time, to the second. Raise ServiceUnreachable if the answer has no Date header."""
         date = self._connection.send("GET", "/healthz").date
         if date is None:
             raise ServiceUnreachable("SBF's answer has no header Date; check whether a proxy removes the header")

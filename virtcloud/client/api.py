@@ -130,7 +130,7 @@ class Client:
 
         ``network`` is the key or the name of a running cluster: return only the clusters of this cluster's network. If
         ``ended`` is true, return the newest ``limit`` (default 100) clusters, running or ended. If ``before`` is also
-        set, return only clusters older than the cluster with the id ``before``.
+        set, return only clusters older than the cluster with the ID ``before``.
         """
         views = self.sbf.clusters(owner, ended=ended, network=network, limit=limit, before=before)
         return [Cluster(self.sbf, view) for view in views]

@@ -25,7 +25,7 @@ FORMER_PARAMETERS: Final[Mapping[str, Collection[str]]] = {
     "/v1/audit": {"element", "cluster", "after", "limit", "wait"},
     "/v1/clusters": {"owner", "network", "ended", "limit", "before"},
 }
-"""The query parameters of lists that version 0.2.0 of SBF knows, by path. This version ignores other parameters."""
+"""The query parameters of lists that version 0.2.0 of SBF knows, by path. Version 0.2.0 ignores other parameters."""
 D = TypeVar("D", bound=Document)
 
 

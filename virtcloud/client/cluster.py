@@ -245,9 +245,9 @@ class Cluster(PolledCluster):
 
     @property
     def _fence(self) -> tuple[int, str, str]:
-        """The attempt, owner and id of this cluster.
+        """The attempt, owner and ID of this cluster.
 
-        SBF refuses a call with these values if another cluster has the key now. Earlier versions of SBF ignore the id.
+        SBF refuses a call with these values if another cluster has the key now. Earlier versions of SBF ignore the ID.
         """
         return self.view.attempt, self.view.spec.owner, self.view.id
 

@@ -50,7 +50,7 @@ class ClusterCalls(SbfCalls):
         With ``after``, wait until the cluster's version is higher than ``after``, but at most ``wait`` seconds. With
         ``after`` and ``until``, wait until the version is higher and the cluster is in one of the states in ``until``,
         but at most ``wait`` seconds; an older SBF ignores ``until``. With ``cluster_id``, return the cluster with this
-        id, even if a later cluster has the key now.
+        ID, even if a later cluster has the key now.
         """
         query: dict[str, str | Sequence[str]] = {"until": sorted(until)} if until else {}
         query |= {} if cluster_id is None else {"id": cluster_id}
@@ -70,7 +70,7 @@ class ClusterCalls(SbfCalls):
 
         ``network`` is the key or the name of a running cluster: return only the clusters of this cluster's network. If
         ``ended`` is true, return the newest ``limit`` (default 100) clusters, running or ended. If ``before`` is also
-        set, return only clusters older than the cluster with the id ``before``.
+        set, return only clusters older than the cluster with the ID ``before``.
         """
         query = {"owner": owner, "network": network, "limit": limit, "before": before, **flag_query(ended=ended)}
         return self._documents(ClusterView, self._connection.send("GET", "/v1/clusters", query=query))

@@ -55,7 +55,7 @@ class ElementCalls(SbfCalls):
         return self._document(ElementReconciliation, self._connection.send("POST", path, wait=DEVICE_S))
 
     def declare_element_clean(self, element: str, *, reason: str) -> ElementView:
-        """Declare that SBF's restored database contains every cluster that an element carries. Idempotent.
+        """Declare that nobody needs those clusters on an element that SBF's database does not contain. Idempotent.
 
         Raise NotFound for an unknown element. Raise BadInput for a blank reason.
         """
@@ -101,7 +101,7 @@ class ElementCalls(SbfCalls):
     ) -> list[AuditEntry]:
         """Return at most ``limit`` rows of the audit log, oldest first. Without ``after``, return the newest rows.
 
-        With ``after``, return rows with a higher id. Wait up to ``wait`` seconds, at most 60, for the first such row.
+        With ``after``, return rows with a higher ID. Wait up to ``wait`` seconds, at most 60, for the first such row.
         """
         wait = min(wait, LONGEST_WAIT_S)
         query = {"element": element, "cluster": cluster, "after": after, "limit": limit, "wait": wait or None}

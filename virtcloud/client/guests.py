@@ -173,9 +173,9 @@ class ClusterGuest:
         If ``stop`` is true, first stop a running guest, and start the guest again afterwards. If ``stop`` is false, a
         running guest raises Conflict. Call ``progress`` with each report of the host. Raise NameTaken if an image
         with the name ``image`` exists. Raise Refused if the host cannot make the image. Raise ServiceUnreachable if the
-        session is interrupted; SBF then stores no part of the image. After the copy, SBF may not answer for 30 s, or
-        may refuse to start the guest, for example because the token has expired. In these cases, raise the error of the
-        start with the remedy. The message states that the guest may still be stopped, and whether the image is ready.
+        session is interrupted; SBF then stores no part of the image. If SBF does not answer for 30 s after the copy, or
+        refuses to start the guest, for example because the token has expired, raise the error of the start with the
+        remedy. The message states that the guest may still be stopped, and whether the image is ready.
         """
         request = SessionRequest(kind=SessionKind.CLONE, image=Name(image))
         if not stop or self.refresh().power is GuestPower.OFF:

@@ -120,7 +120,7 @@ def _parse_retry_after(answer: httpx.Response) -> int | None:
 
 
 def error_of_answer(url: str, status: int, content: bytes, path: str) -> VirtcloudError:
-    """Return the exception for the problem document in SBF's response.
+    """Return the exception for the problem document in SBF's answer.
 
     Return ServiceUnreachable if ``content`` is no problem document, because a server without problem documents is not
     SBF.

@@ -56,7 +56,10 @@ class VpnCalls(SbfCalls):
         return self._documents(VpnInvitation, self._connection.send("GET", f"{_path(key)}/invitations"))
 
     def invite_user(self, key: str, user: str) -> VpnInvitation:
-        """Allow a user to create profiles for a cluster. Idempotent. Raise Conflict if the cluster is ending."""
+        """Allow a user to create profiles and SSH certificates for a cluster. Idempotent.
+
+        Raise Conflict if the cluster is ending.
+        """
         answer = self._connection.send("PUT", f"{_path(key)}/invitations/{UserName(user)}")
         return self._document(VpnInvitation, answer)
 
@@ -69,7 +72,7 @@ class VpnCalls(SbfCalls):
         return self._documents(VpnProfileView, answer)
 
     def renew_authority(self) -> AuthorityRenewal:
-        """Replace the certificate authority, and revoke all profiles of all clusters.
+        """Replace the certificate authority, and revoke all profiles and SSH certificates of all clusters.
 
         Only operators may make this call.
         """

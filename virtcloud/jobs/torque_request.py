@@ -46,7 +46,7 @@ def admit_torque_job(
 
 
 def check_no_array(array: bool) -> None:
-    """Raise RequestError for a job array, because the ids of its jobs are not valid cluster keys."""
+    """Raise RequestError for a job array, because the IDs of its jobs are not valid cluster keys."""
     if array:
         raise RequestError("job arrays are not supported")
 

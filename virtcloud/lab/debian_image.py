@@ -79,9 +79,10 @@ rm -f "$1"/etc/ssh/ssh_host_*_key* "$1/etc/hostname" "$1/etc/apt/apt.conf.d/99mm
 printf '127.0.0.1 localhost\\n::1 localhost ip6-localhost ip6-loopback\\n' > "$1/etc/hosts"
 chroot "$1" systemctl --quiet disable e2scrub_reap.service e2scrub_all.timer
 """
-"""Shell commands that run after the installation, and delete files that an image must not contain.
+"""Shell commands that run after the installation, and delete data that an image must not contain.
 
-mmdebstrap copies this machine's host name and name servers to the image. The package openssh-server creates host keys.
+These data are host keys, which the package openssh-server created, and this machine's host name and name servers, which
+mmdebstrap copied to the image.
 """
 CUSTOMIZE_CLOUD_INIT = """\
 printf 'locale: C.UTF-8\\napt_preserve_sources_list: true\\n' > "$1/etc/cloud/cloud.cfg.d/10_image.cfg"

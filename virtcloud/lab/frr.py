@@ -35,7 +35,7 @@ router bgp {asn}
   advertise-all-vni
  exit-address-family
 """
-"""The configuration of bgpd. The timers are short because all edges run on one machine. With ``advertise-all-vni``,
+"""The configuration of bgpd. The timers can be short, because all edges run on one machine. With ``advertise-all-vni``,
 bgpd needs no configuration for each VNI (FRR's manual, EVPN)."""
 
 

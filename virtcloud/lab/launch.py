@@ -1,6 +1,6 @@
 """The start of a lab: starts the first process, waits for the services, and registers the topology with SBF.
 
-An interrupt is possible at any time, except between the start of a process and the recording of its process id.
+An interrupt is possible at any time, except between the start of a process and the recording of its process ID.
 """
 
 import os
@@ -80,7 +80,7 @@ def _start_first_process(state: LabState) -> subprocess.Popen[bytes]:
     with (
         (state.folder / "supervisor.log").open("ab") as log,
         defer_interrupts(),
-    ):  # an interrupt here would leave a first process whose process id is not recorded
+    ):  # an interrupt here would leave a first process whose process ID is not recorded
         process = subprocess.Popen(  # noqa: S603 - a module of virtcloud
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", env=environment, start_new_session=True
         )

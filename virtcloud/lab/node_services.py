@@ -66,9 +66,9 @@ remember_owner = 0
 
 @dataclass(frozen=True, slots=True)
 class LldpAccount:
-    """The user id and group id of lldpd's account on the machine.
+    """The user ID and group ID of lldpd's account on the machine.
 
-    The account on a node must have the same ids, because the machine's program lldpcli is setuid.
+    The account on a node must have the same IDs, because the machine's program lldpcli is setuid.
     """
 
     user: int

@@ -72,12 +72,12 @@ class LabState:
         (self.folder / LAB_FILE).write_text(lab.model_dump_json(indent=1, exclude_none=True))
 
     def pid(self) -> int | None:
-        """Return the process id of the lab's first process, or None if this process is not running."""
+        """Return the process ID of the lab's first process, or None if this process is not running."""
         recorded = _read(self.folder / "pid")
         return recorded["pid"] if recorded and process_start_time(recorded["pid"]) == recorded["start"] else None
 
     def launcher(self) -> int | None:
-        """Return the id of the process that holds the lab's namespaces, or None if this process is not running."""
+        """Return the ID of the process that holds the lab's namespaces, or None if this process is not running."""
         recorded = _read(self.folder / "launcher")
         return recorded["pid"] if recorded and process_start_time(recorded["pid"]) == recorded["start"] else None
 
@@ -109,7 +109,7 @@ def _read(path: Path) -> dict[str, Any]:
 def process_start_time(pid: int) -> int | None:
     """Return the start time of a process (clock ticks since boot), or None if there is no such process.
 
-    The start time distinguishes a process from a later process with the same id.
+    The start time distinguishes a process from a later process with the same ID.
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()

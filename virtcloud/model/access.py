@@ -135,7 +135,7 @@ class Identity(Document):
     sites: tuple[Name, ...] = ()
     """Sites of a site administrator."""
     token: TokenId | None = None
-    """Id of the token that the caller sent; null for a local user without a token."""
+    """ID of the token that the caller sent; null for a local user without a token."""
 
 
 Amount = Annotated[int, Field(ge=0, le=10**12)]

@@ -137,7 +137,7 @@ class AuditEntry(Document):
     """A row of the audit log: one change of a cluster, an element or the service's data."""
 
     id: int
-    """Id of the row; later rows have higher ids."""
+    """ID of the row; later rows have higher IDs."""
     at: datetime
     """When the change was made."""
     who: str
@@ -151,7 +151,7 @@ class AuditEntry(Document):
     cluster: ClusterKey | None = None
     """The key of the cluster that the change concerns."""
     cluster_id: str | None = None
-    """The id of the cluster that the change concerns."""
+    """The ID of the cluster that the change concerns."""
     difference: DeviceDifference | HostDifference | None = None
     """The changes of the element."""
     request_id: str | None = None

@@ -61,8 +61,9 @@ class Document(BaseModel):
 class PlainDocument(Document):
     """A document without cached properties. Its instances are compared faster than those of other documents.
 
-    pydantic's comparison ignores values of cached properties, which takes most of its time. A topology can contain
-    hundreds of thousands of hosts and links, and a change of the topology compares these hosts and links.
+    pydantic's comparison of two documents omits the values of cached properties. This omission takes most of the
+    comparison's time. A topology can contain hundreds of thousands of hosts and links, and a change of the topology
+    compares these hosts and links.
     """
 
     def __eq__(self, other: object) -> bool:

@@ -72,7 +72,7 @@ class QuarantinedVlan(Document):
     """The VLAN ID."""
     cluster: ClusterKey
     cluster_id: str
-    """Id of the cluster that had the VLAN ID."""
+    """ID of the cluster that had the VLAN ID."""
     since: datetime
     """When the removal of the cluster began."""
     elements: dict[Name, Name]
@@ -98,10 +98,10 @@ class VlanInOtherUse(Document):
 
 
 class CleanDeclaration(Document):
-    """An administrator's statement that a quarantined VLAN ID is clean. The audit log records the statement."""
+    """An administrator's recorded statement that a quarantined VLAN ID or an element is clean."""
 
     reason: Annotated[str, BeforeValidator(_check_statement), Field(max_length=1000, pattern=STATEMENT_PATTERN)]
-    """The reason why the VLAN ID is clean, recorded in the audit log."""
+    """The reason for the statement. The audit log contains the reason."""
 
 
 class SiteView(Document):

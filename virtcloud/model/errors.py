@@ -4,11 +4,11 @@
 
     VirtcloudError
     ├── BadInput              the input is invalid                          exit code 2, HTTP 422
-    │   ├── BeyondLimit       … because it exceeds a limit of SBF's settings
-    │   └── BadDocument       … at a line of a file
+    │   ├── BeyondLimit       the input exceeds a limit of SBF's settings
+    │   └── BadDocument       a line of a file is invalid
     ├── Unauthenticated       the caller has no valid token                 exit code 2, HTTP 401
     ├── Forbidden             the caller lacks the right                    HTTP 403
-    │   └── NotAdmitted       … to use a host or an image
+    │   └── NotAdmitted       a rule about hosts or images forbids the request
     ├── NotFound              the named object does not exist               HTTP 404
     │   ├── NoSuchHost        a cluster's spec names a host that does not exist
     │   └── NoSuchNetwork     a cluster's spec joins a network that does not exist
@@ -33,19 +33,19 @@
     ├── Gone                  the call belongs to an outdated attempt       HTTP 410
     ├── NoSuchCall            SBF is older than this client and lacks the call
     ├── ServiceUnreachable    SBF gives no usable answer
-    │   ├── AnswerUnreadable  … its answer does not fit this version of virtcloud
-    │   ├── DatabaseUnavailable  … its database does not answer             HTTP 503
-    │   └── ServiceBusy       … too many similar calls are running          HTTP 503, with Retry-After
-    │       └── ServiceStopping  … this service stops                       HTTP 503, with Retry-After
+    │   ├── AnswerUnreadable  SBF's answer is invalid in this version of virtcloud
+    │   ├── DatabaseUnavailable  SBF's database does not answer         HTTP 503
+    │   └── ServiceBusy       too many similar calls are running            HTTP 503, with Retry-After
+    │       └── ServiceStopping  this service stops                         HTTP 503, with Retry-After
     ├── StorageFull           SBF cannot store an image                     HTTP 507
     ├── SchedulerUnavailable  the batch system's answer is missing or incomplete
     ├── ClusterFailed         the awaited cluster has failed
     ├── TimedOut              a wait exceeded its timeout; the operation continues
     ├── GuestsFailed          a command or a copy failed on some guests
     └── ElementError          an element failed
-        ├── Unreachable       … it does not answer: retry
-        ├── Refused           … it rejected the change, with a message
-        └── Unsafe            … its observed configuration must not be changed
+        ├── Unreachable       the element does not answer: retry
+        ├── Refused           the element rejected the change, with a message
+        └── Unsafe            the element's observed configuration must not be changed
 
 A message names the object, the expectation, the observation and the remedy.
 """

@@ -82,7 +82,7 @@ class ClusterPeers(Document):
     peers: tuple[Peer, ...] = ()
     """All guests of the cluster's network, with their public host keys."""
     network: str | None = None
-    """The id of the cluster whose network the guests use; null in answers of earlier versions of SBF."""
+    """The ID of the cluster whose network the guests use; null in answers of earlier versions of SBF."""
 
 
 def render_known_hosts(peers: Iterable[Peer]) -> str:

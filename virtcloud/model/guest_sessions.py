@@ -65,7 +65,7 @@ class GuestSession(SessionRequest):
     id: str
     """The secret identifier of the session. The agent joins the session with this identifier."""
     network: str
-    """Id of the cluster that created the guest's network. The network's segment has the same id."""
+    """ID of the cluster that created the guest's network. The network's segment has the same ID."""
     guest: Name
     """Name of the guest; for kind `frames`, name of the host."""
     address: str | None = None

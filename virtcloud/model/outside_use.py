@@ -30,7 +30,7 @@ class DestinationUse(Document):
     """The counters of a gateway for one destination of one network. Lost counters restart at 0."""
 
     network: str
-    """Id of the cluster that created the network."""
+    """ID of the cluster that created the network."""
     destination: Name
     connections: ByteCount = 0
     """Number of connections that guests opened."""

@@ -126,7 +126,7 @@ class ClusterVerification(Document):
 
     key: ClusterKey
     id: str
-    """Id of the cluster."""
+    """ID of the cluster."""
     mtu: int | None = None
     """Size of the full packets; null: fewer than two hosts took part."""
     mtus: dict[Name, int] = Field(default_factory=dict)

@@ -30,7 +30,7 @@ class PublicationView(Document):
 
     cluster: ClusterKey
     cluster_id: str
-    """Id of the guest's cluster."""
+    """ID of the guest's cluster."""
     guest: Name
     guest_port: TransportPort
     """The port of the guest."""

@@ -48,7 +48,7 @@ class SshGrant(Document):
     """The right of a user to reach the guests of a network with SSH."""
 
     cluster: str
-    """Id of the cluster for which the user's certificates are made: the cluster that created the network, or a cluster
+    """ID of the cluster for which the user's certificates are made: the cluster that created the network, or a cluster
     that joined the network.
     """
     user: UserName
@@ -64,7 +64,7 @@ class SshGuest(Document):
     """A guest that users reach with SSH."""
 
     cluster: str
-    """Id of the guest's cluster."""
+    """ID of the guest's cluster."""
     name: Name
     """The guest's name."""
     addresses: Annotated[tuple[Address, ...], Field(min_length=1)]
@@ -97,7 +97,7 @@ class SshAccessView(Document):
 
     cluster: ClusterKey
     cluster_id: str
-    """Id of the cluster."""
+    """ID of the cluster."""
     gateways: tuple[SshGatewayView, ...]
     """The gateways in order of preference; empty if no gateway of the cluster offers SSH."""
     pending: tuple[PendingElement, ...] = ()

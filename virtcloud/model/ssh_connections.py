@@ -38,7 +38,7 @@ class SshConnection(Document):
     """An open connection of a user with a guest, as a gateway reports it."""
 
     cluster: ShortText
-    """Id of the cluster for which the certificate was made."""
+    """ID of the cluster for which the certificate was made."""
     user: UserName
     serial: SerialNumber
     """The serial number of the certificate."""

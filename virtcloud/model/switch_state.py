@@ -82,9 +82,9 @@ class SwitchObserved(Document):
       device without a VLAN table. On these devices, a VLAN exists if a port carries the VLAN.
     - ``elsewhere``: the managed VLAN IDs on each unmanaged port, except trunks that carry every VLAN: such a trunk does
       not show that a particular VLAN is in use.
-    - ``foreign``: the foreign VLANs, derived from ``names`` and ``elsewhere``. ``sbf_service/domain/ownership.py``
-      computes ``foreign``. The module removes from ``vlans`` each foreign VLAN that SBF does not own, and from
-      ``ports`` each of these VLANs that SBF did not create.
+    - ``foreign``: the foreign VLANs. ``mark_foreign_vlans`` (``sbf_service/domain/ownership.py``) computes ``foreign``
+      from ``names`` and ``elsewhere``. After this, ``vlans`` and ``ports`` contain no foreign VLAN that SBF does not
+      own. Exception: a VLAN that SBF created and another program renamed stays in ``ports``.
     - ``untaken``: the managed ports that SBF has not configured yet, each with its present use. ``in_use``: the ports
       in ``untaken`` that serve something other than SBF's clusters.
     - ``down``: the managed ports that are shut down, except the access ports that SBF itself shut down.

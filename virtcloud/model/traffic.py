@@ -23,7 +23,7 @@ class SegmentCounters(Document):
     """The counters of a cluster's uplink port on one element. The counters of a new interface start at 0."""
 
     network: str
-    """Id of the cluster that created the network."""
+    """ID of the cluster that created the network."""
     port: PortIdentity
     """The interface and its index, such as `eth0.100#17`. Counters of different ports are not compared."""
     received_bytes: ByteCount

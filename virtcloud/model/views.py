@@ -77,7 +77,7 @@ class ClusterView(Document):
 
     key: ClusterKey
     id: str
-    """The id of the cluster. SBF never uses an id again."""
+    """The ID of the cluster. SBF never uses an ID again."""
     attempt: int
     """The attempt that created the cluster."""
     version: int
@@ -143,14 +143,14 @@ class Confirmation(Document):
     revision: Revision
     """The revision of the wanted document."""
     incomplete: dict[str, ElementMessage] | None = None
-    """Why each cluster is not set up completely, by cluster id. All other wanted clusters are complete."""
+    """Why each cluster is not set up completely, by cluster ID. All other wanted clusters are complete."""
     only_guests: Annotated[tuple[str, ...] | None, OMIT_NONE] = None
-    """Ids of clusters in ``incomplete`` whose networks work, so that other clusters can use these networks."""
+    """IDs of clusters in ``incomplete`` whose networks work, so that other clusters can use these networks."""
     remaining: Annotated[dict[str, ElementMessage] | None, OMIT_NONE] = None
-    """Why the element could not remove a cluster, by cluster id. All other unwanted clusters are removed.
+    """Why the element could not remove a cluster, by cluster ID. All other unwanted clusters are removed.
 
     If a cluster has left a network that stays on the host, and its guests cannot be stopped, the key is the network's
-    id. SBF then regards no cluster that leaves this network as removed from the element.
+    ID. SBF then regards no cluster that leaves this network as removed from the element.
     """
 
 
@@ -167,9 +167,9 @@ class ElementErrorReport(Document):
     message: ElementMessage
     """The error of the element as a whole."""
     clusters: dict[str, ElementMessage] = Field(default_factory=dict)
-    """The errors that each concern one cluster, by cluster id."""
+    """The errors that each concern one cluster, by cluster ID."""
     refused: dict[str, ElementMessage] = Field(default_factory=dict)
-    """Clusters that the element has refused several times in a row, by cluster id, each with the reason."""
+    """Clusters that the element has refused several times in a row, by cluster ID, each with the reason."""
 
 
 class Problem(Document):

@@ -87,9 +87,9 @@ class VpnGrant(Document):
     """The right of one device to join a network."""
 
     profile: str
-    """Id of the profile."""
+    """ID of the profile."""
     cluster: str
-    """Id of the cluster for which the profile was made: the cluster that created the network, or a cluster that joined
+    """ID of the cluster for which the profile was made: the cluster that created the network, or a cluster that joined
     the network.
     """
     user: UserName
@@ -133,7 +133,7 @@ class VpnProfileView(Document):
     """A profile: the access of one device of a user to a cluster's network."""
 
     id: str
-    """Id of the profile, which is also the subject of the certificate."""
+    """ID of the profile, which is also the subject of the certificate."""
     cluster: ClusterKey
     user: UserName
     device: Name
@@ -189,7 +189,7 @@ class VpnConnection(Document):
     """A device that is connected to a gateway, as the gateway reports it."""
 
     profile: str
-    """Id of the profile."""
+    """ID of the profile."""
     protocol: VpnProtocol
     """The transport protocol."""
     remote: str
@@ -220,7 +220,7 @@ class VpnConnectionView(VpnConnection):
 
 
 class VpnInvitation(Document):
-    """A user whom the owner of a cluster invited. The user may make profiles for the user's own devices."""
+    """A user whom the owner of a cluster invited. The user may create profiles and SSH certificates for the cluster."""
 
     cluster: ClusterKey
     user: UserName

@@ -41,7 +41,7 @@ class GuestWanted(Document):
     addresses: tuple[Address, ...] = ()
     """Addresses of `eth0`, each with its prefix length."""
     cluster: str | None = None
-    """Id of the guest's cluster, if the cluster joined the network; null: the network's cluster."""
+    """ID of the guest's cluster, if the cluster joined the network; null: the network's cluster."""
     seed: GuestSeed | None = None
     """The data that the guest reads at its first boot; null: the guest reads only its name and addresses."""
     power: Literal["off"] | None = None
@@ -75,7 +75,7 @@ class Segment(Document):
     """
 
     id: str
-    """Id of the network's cluster. The id distinguishes successive clusters with the same key."""
+    """ID of the network's cluster. The ID distinguishes successive clusters with the same key."""
     key: ClusterKey
     vlan: VlanId
     """The VLAN ID on the port. If the segment is untagged, only the switch uses this VLAN ID."""
@@ -85,9 +85,9 @@ class Segment(Document):
     guests: tuple[GuestWanted, ...] = ()
     """The network's guests on this host: guests of the network's cluster, and of clusters that joined the network."""
     members: dict[str, ClusterKey] = Field(default_factory=dict)
-    """Keys of the clusters that joined the network and use this host, by cluster id."""
+    """Keys of the clusters that joined the network and use this host, by cluster ID."""
     origins: dict[str, ClusterOrigin] = Field(default_factory=dict)
-    """The origin of each cluster, by cluster id. SBF of version 0.1 sends no origins."""
+    """The origin of each cluster, by cluster ID. SBF of version 0.1 sends no origins."""
     requires: tuple[str, ...] = ()
     """Capabilities that the segment requires. An agent that lacks a capability refuses the segment."""
     peers: tuple[Peer, ...] = ()
@@ -141,8 +141,8 @@ class WantedDocument(Document):
     confirmed_revision: int
     """The latest revision that the element confirmed."""
     incomplete: tuple[str, ...] = ()
-    """Ids of clusters that were not set up completely at the latest confirmation (for example because an image was
-    missing), or that could not be removed. If a cluster could not be removed, the list also contains the id of the
+    """IDs of clusters that were not set up completely at the latest confirmation (for example because an image was
+    missing), or that could not be removed. If a cluster could not be removed, the list also contains the ID of the
     cluster's network.
     """
     wanted: HostWanted

@@ -5,8 +5,11 @@ platform or no address for a device, the platform or address in SBF's topology r
 imported site leaves its former site.
 
 SBF's topology keeps what NetBox cannot describe: transports, attachments, gateways, edges, rules, credentials and
-latencies. Unless ``prune`` is true, the topology also keeps the elements that NetBox lacks, and each link that NetBox
-lacks, if neither of its ports has another link in NetBox.
+latencies. The topology also keeps the switches, hosts and links that NetBox lacks, with two exceptions:
+
+- A link is removed if NetBox has another link at one of the link's ports.
+- If ``prune`` is true, the imported sites lose the switches and hosts that NetBox lacks. A link is then also removed if
+  NetBox has both devices of the link, but lacks the link.
 """
 
 from collections.abc import Iterator, Mapping

@@ -77,7 +77,7 @@ class _Translator:
         return None
 
     def _masters(self) -> dict[int, int]:
-        """Return a mapping from each member of a virtual chassis to the chassis's master, both as device ids.
+        """Return a mapping from each member of a virtual chassis to the chassis's master, both as device IDs.
 
         The masters are not among the keys. Omit members whose chassis has no master in NetBox's data. SBF's topology
         has one element for a chassis, with the name of the master.
@@ -88,7 +88,7 @@ class _Translator:
         return {member: master for member, master in masters.items() if master and master in known - {member}}
 
     def _device_names(self, sites: Mapping[int, Name], masters: Mapping[int, int]) -> dict[int, Name]:
-        """Return the name of each device, by the device's id. Omit devices with an invalid name.
+        """Return the name of each device, by the device's ID. Omit devices with an invalid name.
 
         Also omit the devices in ``masters``, and devices whose site is not in ``sites``. Of several devices with the
         same name, return only the first. Record a problem for each invalid or repeated name.

@@ -105,7 +105,7 @@ def observe(scheduler: Scheduler, clusters: ClusterApi) -> ServerObservation:
 def belongs_to_server(cluster: ClusterView, server: SchedulerServer) -> bool:
     """Return whether a batch system requested the cluster for a job of this server.
 
-    The function checks the caller who created the cluster (``created_by``) and the job id in the cluster's key. If an
+    The function checks the caller who created the cluster (``created_by``) and the job ID in the cluster's key. If an
     old SBF did not record the caller, only the key is checked.
     """
     is_for_job = cluster.created_by is None or cluster.created_by.startswith(BATCH_PREFIXES)

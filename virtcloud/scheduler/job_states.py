@@ -50,7 +50,7 @@ class SchedulerJob:
 class SchedulerServer:
     """The server of a batch system.
 
-    Job ids end with the server's name (``12.pbssrv``). ``empty``: the server has no job.
+    Job IDs end with the server's name (``12.pbssrv``). ``empty``: the server has no job.
     """
 
     name: str
@@ -58,9 +58,9 @@ class SchedulerServer:
 
 
 def job_cluster_key(number: str, server: SchedulerServer) -> ClusterKey:
-    """Return the key of a job's cluster: the job's id in lower case.
+    """Return the key of a job's cluster: the job's ID in lower case.
 
-    Raise SchedulerUnavailable if the job's id is not a valid key, because such an id shows that the batch system's
+    Raise SchedulerUnavailable if the job's ID is not a valid key, because such an ID shows that the batch system's
     answer is invalid.
     """
     try:

@@ -28,7 +28,7 @@ class ClusterApi(Protocol):
     def clusters(self, owner: str | None = None, *, ended: bool = False) -> list[ClusterView]:
         """Return the running clusters of all owners, or only the running clusters of ``owner``.
 
-        If ``ended`` is true, also return ended clusters.
+        If ``ended`` is true, return the newest clusters, running or ended.
         """
 
     def delete_cluster(self, key: str, attempt: int | None = None, owner: str | None = None) -> ClusterView:

@@ -2,7 +2,7 @@
 
 A gateway has a network namespace for each of these networks. The server of a network runs in this namespace, so
 networks with identical addresses do not conflict. The server continues while the agent restarts. The folder
-``<state>/nfs/<cluster id>`` contains a record of the server's process.
+``<state>/nfs/<cluster ID>`` contains a record of the server's process.
 """
 
 import os
@@ -163,7 +163,7 @@ class NfsServers:
             server = NfsServer.model_validate_json(record.wanted)
         except ValidationError:
             return [*faults, "another version of the agent started the server"]
-        with suppress(Refused):  # without the account, the server continues with the account's former IDs
+        with suppress(Refused):  # if the account is missing, the server continues with the former IDs
             if digest_server(server, find_owner_account(server)) != record.digest:
                 faults.append(f"the account of {server.owner} has other IDs")
         return faults

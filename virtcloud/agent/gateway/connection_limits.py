@@ -45,14 +45,14 @@ class ConnectionLimits:
 
         If ``port`` is None, no filter is wanted, so any filter in the kernel is a difference.
         """
-        if port is None:  # a former filter exists even if the kernel refused to replace it
+        if port is None:  # if the kernel refused to replace a former filter, this filter still exists
             return () if self._tables.read(*TABLE) is None else ("no server needs the limits of connections",)
         return tuple(make_limits(port).find_faults(self._tables.read(*TABLE))) if self._is_supported else ()
 
     def ensure(self, port: int | None) -> None:
         """Replace the filter by the filter for ``port``. If ``port`` is None, remove the filter.
 
-        If the kernel refuses the filter, log a warning. After a refusal, `find_faults` returns () for every port.
+        If the kernel refuses the filter, log a warning. After this refusal, `find_faults` returns () for port numbers.
         """
         if port is None:
             self._tables.remove(*TABLE)

@@ -1,8 +1,8 @@
 """Removes connections of ended publications from the kernel's connection table (ctnetlink, nf_conntrack_netlink.h).
 
-When a publication ends, the packet filter drops the packets of its open connections. But a connection's entry remains
-while the client sends packets. If the port is later published for another guest, a UDP client with the same source port
-would reach the former guest.
+A publication is a port of the gateway that leads to a guest. When a publication ends, the packet filter drops the
+packets of its open connections. But a connection's entry remains while the client sends packets. If the port is later
+published for another guest, a UDP client with the same source port would reach the former guest.
 
 `namespace_program` uses this module too, so the module imports only the standard library.
 """

@@ -57,7 +57,7 @@ NOTICE_S: Final = 0.2
 STATUS_S: Final = 20.0
 """Seconds between two readings of the connections' counters."""
 MAX_IDLE_S: Final = 30.0
-"""If the last check is older than this number of seconds, `DeviceControl.fault` is not None."""
+"""Longest time in seconds since the last check. After this time, `DeviceControl.fault` reports a fault."""
 RESTARTED: Final = "the gateway does not know this connection"
 
 

@@ -1,4 +1,4 @@
-"""The files ``<folder>/<cluster id>`` at which a gateway's network namespaces are mounted (compare ip-netns(8)).
+"""The files ``<folder>/<cluster ID>`` at which a gateway's network namespaces are mounted (compare ip-netns(8)).
 
 A mounted namespace remains when the agent ends. An administrator can enter the namespace with ``nsenter --net=FILE``.
 After a reboot, a file may exist without a mounted namespace.

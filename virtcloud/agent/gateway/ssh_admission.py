@@ -42,7 +42,7 @@ class SshTarget(NamedTuple):
     """A guest that a user may reach, and the grant that permits the connection."""
 
     network: str
-    """Id of the cluster that created the network."""
+    """ID of the cluster that created the network."""
     grant: SshGrant
     guest: SshGuest
 
@@ -54,9 +54,9 @@ class SshSession(Document):
     started: int
     """The start of the relay's process, in clock ticks after the boot."""
     network: str
-    """Id of the cluster that created the network."""
+    """ID of the cluster that created the network."""
     cluster: str
-    """Id of the cluster that the certificate names."""
+    """ID of the cluster that the certificate names."""
     user: UserName
     guest: str
     """The name of the guest, and the ID of the guest's cluster: g1@1a2b."""

@@ -97,8 +97,8 @@ class GuestPorts:
     def _ensure(self, key: str, segment: Segment, address: IPv4Interface | IPv6Interface) -> Path:
         """Return the path of the relay's socket. Create the relay if necessary.
 
-        Replace a relay that other threads use only in two cases: the relay does not reach the subnet of ``address``, or
-        the network's VLAN ID has changed.
+        While other threads use a relay, the relay is replaced only in two cases: the relay does not reach the subnet of
+        ``address``, or the network's VLAN ID has changed.
         """
         access = _describe_access(key, segment)
         opened = self._open.get(key)

@@ -63,7 +63,7 @@ class CacheSpace:
                 return False
             hidden = self.images.folder / f"{NEW}{unused[0].name}-evicted"
             unused[0].rename(hidden)
-            remove_partial_file(unused[0])  # deletes a partial file's ETag file, which was not renamed
+            remove_partial_file(unused[0])  # deletes the ETag file of a renamed partial file
         log.info("image_evicted", entry=unused[0].name)
         shutil.rmtree(hidden) if hidden.is_dir() else hidden.unlink()
         return True

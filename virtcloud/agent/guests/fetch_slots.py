@@ -1,7 +1,9 @@
-"""The slots of simultaneous fetches of images. A server whose last attempt failed must not delay other servers' images.
+"""The slots that limit simultaneous fetches of images. A failing server must not delay the images of other servers.
 
-The fetches from servers whose last attempt failed wait until no other fetch waits, and leave one slot to other servers.
-An attempt at a server that does not answer takes a minute, and many images can have URLs of one server.
+A server is *failing* if the last attempt to fetch a file from this server failed. A fetch from a failing server gets a
+slot only if no fetch from another server waits. Fetches from failing servers leave at least one slot free, unless there
+is only one slot. An attempt to fetch from a server that does not answer takes a minute, and many images can have URLs
+of one server.
 """
 
 import threading
@@ -30,7 +32,7 @@ class FetchSlots:
             self._changed.wait_for(lambda: self._find_next() is request)
             self._waiting.remove(request)
             self._occupied.append(server)
-            self._changed.notify_all()  # a second slot may be free
+            self._changed.notify_all()  # another waiting fetch may get a slot too
 
     def release(self, server: str) -> None:
         """Release the slot of a fetch from ``server``."""

@@ -54,8 +54,8 @@ class HostHypervisors:
     def list_domains(self) -> tuple[list[tuple[HypervisorApi, GuestDomain]], list[str]]:
         """Return (hypervisor, domain) for each domain, and an error for each hypervisor that does not list its domains.
 
-        A hypervisor also lists no domains if libvirt cannot read one of the hypervisor's domains. Such an error does
-        not prevent the listing of other hypervisors' domains.
+        If libvirt cannot read one of a hypervisor's domains, this hypervisor lists no domains. The domains of the other
+        hypervisors are returned nevertheless.
         """
         domains: list[tuple[HypervisorApi, GuestDomain]] = []
         unreachable: list[str] = []

@@ -240,7 +240,7 @@ class ImageCache:
         rules, servers that do not answer would stop all fetches.
         """
         fetch.trouble = str(error)
-        if fetch.source.url is not None:  # SBF is the server of all users: a restart must not cost SBF a slot
+        if fetch.source.url is not None:  # a restart of SBF must not delay all images of SBF
             self._slots(fetch).record_attempt(fetch.server, failed=True)
         if not fetch.is_wanted(self.clock()):
             raise error

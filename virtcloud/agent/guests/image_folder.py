@@ -115,10 +115,10 @@ def content_name(source: ImageSource) -> str:
 def is_same_image(former: str, present: str) -> bool:
     """Return whether two identities of an image's content denote the same content. Pure.
 
-    An identity is the content's absolute path, its inode, and further numbers, each after a space. An image of the
-    catalogue has the same content in every state folder: the checksum in its path is sufficient. Another disk file has
-    the same content if all parts except the inode are equal: a copy (``cp -a``) changes the inode. The identity of
-    another root file system has no size, so its inode must be equal, too.
+    An identity is the content's absolute path, its inode, and further numbers, each after a space. For an image of the
+    catalogue, only the checksum in the path must be equal, because the state folder can differ. For a disk in the
+    folder of images, all parts except the inode must be equal: a copy (``cp -a``) changes the inode. For a root file
+    system in the folder of images, the inode must be equal too, because the identity contains no size.
     """
     return _list_fixed_parts(former) == _list_fixed_parts(present)
 

@@ -45,7 +45,7 @@ class BadArchive(Exception):
 
 
 def main(folder: str, compression: str, max_bytes: int, max_files: int, machine: str) -> int:
-    """Unpack the archive from stdin. Return the number of unpacked bytes.
+    """Unpack the archive from stdin. Return the size that `extract` returns.
 
     Raise BadArchive if the archive exceeds a limit or has no suitable init program. Raise TarError, OSError, ValueError
     or the decompressor's errors if the archive cannot be read or unpacked.

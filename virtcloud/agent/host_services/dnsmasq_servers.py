@@ -6,7 +6,7 @@ A veth pair connects the namespace to the cluster's bridge. The pair's end on th
 alias. The namespace has no name: the kernel removes the namespace and the veth pair when the last process ends. Servers
 continue while the agent restarts.
 
-The folder ``<state>/servers/<cluster id>`` contains the server's files and a record of the process. The record is valid
+The folder ``<state>/servers/<cluster ID>`` contains the server's files and a record of the process. The record is valid
 for one boot. Only root can write to the folder, so a guest that controls the server cannot change these files. Before
 the agent signals a process, the agent opens a descriptor of the process (pidfd_open(2)) and then checks the process's
 command line.

@@ -2,7 +2,7 @@
 
 The documents that a process serves contain private keys. The agent therefore sends the documents through a pipe, and
 the process stores them only in memory. When the documents change, the agent starts a new process. The folder
-``<state>/servers/<cluster id>`` contains a record of the process, with a digest of the documents.
+``<state>/servers/<cluster ID>`` contains a record of the process, with a digest of the documents.
 """
 
 import os

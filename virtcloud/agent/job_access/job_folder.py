@@ -29,7 +29,10 @@ USER_BYTES, USER_FILES, PAGE = 1 << 18, 32, 4096
 tmpfs stores each file in whole pages of ``PAGE`` bytes.
 """
 REMOVE_TIMEOUT_S = 60.0
-"""Maximum duration of a removal in seconds. It must be much shorter than ``MAX_REMOVAL_S`` of the removals thread."""
+"""Maximum duration of a removal in seconds. The thread of `JobRemovals` removes folders.
+
+The agent ends if this thread reports no progress for `MAX_REMOVAL_S` (`removals`), which must be much longer.
+"""
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8  # linux/mount.h
 MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8
 

@@ -35,7 +35,10 @@ DEVICE = "job0"
 NOBODY = 65534
 MAX_LINE = 300
 MAX_ANSWERS = 64
-"""Maximum number of simultaneous answers to the job's user. Each answer occupies a thread of the agent's service."""
+"""Maximum number of simultaneous answers to the job's user. Each answer needs a thread of the relay.
+
+systemd counts the threads of relays as tasks of the agent's service.
+"""
 REQUEST_S, CONNECT_S, ACCEPT_RETRY_S = 10.0, 20.0, 0.1
 """In seconds: the time limits for a request and for connecting to a guest, and the pause after a failed accept."""
 CLONE_NEWNET = 0x40000000  # linux/sched.h

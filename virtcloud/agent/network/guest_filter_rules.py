@@ -22,8 +22,8 @@ ARP and ND messages that       a guest could answer the metadata and DNS request
 claim the addresses of the     clusters with ``host_services``
 host's DHCP, DNS and metadata
 server (`SERVER4`, `SERVER6`)
-IP addresses that the guest    only in clusters whose spec has ``filters: addresses``
-may not use
+IP addresses that the guest    a guest could pretend to be another guest. Only in clusters whose spec has
+may not use                    ``filters: addresses``
 =============================  ==============================================================================
 
 Devices of a gateway's VPN share one port for each network and VPN protocol (UDP or TCP). The same rules filter the

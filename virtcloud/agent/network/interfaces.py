@@ -34,7 +34,7 @@ class InterfaceCounters:
 class KernelInterface:
     """A network interface of the host.
 
-    ``parent`` and ``master`` are interface indices. The flags are true in these cases:
+    ``parent`` and ``master`` are interface indexes. The flags are true in these cases:
 
     * ``host_ip_disabled``: the host's IP stack does not use the interface
     * ``addressed``: the interface has an address of global scope

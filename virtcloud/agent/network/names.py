@@ -22,19 +22,19 @@ alias is set                ``vcnewj-``, ``vcnews-``, ``vcnewv-`` or
                             ``vcnewg-`` instead of ``vcnew-``
 a new tap until its alias   ``vcnew-<tap>``                                 ``vcnew-vpn-udp``
 is set
-libvirt domain              ``vc-<cluster id>-<guest>``                     ``vc-4c1f-g1``
+libvirt domain              ``vc-<cluster ID>-<guest>``                     ``vc-4c1f-g1``
 a job's files               ``<key>``                                       ``12.pbs``
 a job's files, if that      ``<46 of the key>~<16 hex>``
 name is too long
 ==========================  ==============================================  =====================
 
 An interface's name has at most 15 characters (IFNAMSIZ, linux/if.h). The hexadecimal digits are the first digits of the
-SHA-256 of the uplink's name, of ``<cluster id>/<guest>``, or of a job's key.
+SHA-256 of the uplink's name, of ``<cluster ID>/<guest>``, or of a job's key.
 
 A guest's port has no alias, and a new interface has no alias yet. The taps of OpenVPN servers belong to no cluster, and
-have the alias `VPN_ALIAS`. All other interfaces in the table have the ownership alias ``virtcloud:<cluster id>``.
+have the alias `VPN_ALIAS`. All other interfaces in the table have the ownership alias ``virtcloud:<cluster ID>``.
 Besides these interfaces, the agent changes only the uplinks of untagged segments. An untagged segment has no tagged
-interface: the uplink itself is a port of the bridge, whose alias is ``virtcloud:<cluster id>@<uplink>``.
+interface: the uplink itself is a port of the bridge, whose alias is ``virtcloud:<cluster ID>@<uplink>``.
 """
 
 import re

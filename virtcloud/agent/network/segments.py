@@ -216,7 +216,7 @@ class SegmentInterfaces:
             self._uplinks.forget(record.uplink)
 
     def _remove_unwanted_ports(self, segment: Segment, interfaces: dict[str, KernelInterface]) -> list[int]:
-        """Delete the ports of unwanted guests and jobs. Return the indices of the wanted guests' and jobs' ports."""
+        """Delete the ports of unwanted guests and jobs. Return the indexes of the wanted guests' and jobs' ports."""
         wanted = {names.guest_port_name(segment.id, guest.name, segment.vlan) for guest in segment.guests}
         wanted |= list_job_ports(segment)
         ports = [

@@ -74,7 +74,7 @@ def _kill_first_process(handle: NodeHandle) -> None:
 
 
 def _boot(handle: NodeHandle) -> tuple[int, socket.socket]:
-    """Start a node's first process. Return two values: the id of this process, and the node's channel.
+    """Start a node's first process. Return two values: the ID of this process, and the node's channel.
 
     The fabric has threads and must not fork. The fabric therefore runs this module as a program, which forks the
     process.
@@ -127,7 +127,7 @@ def _opened(path: str) -> Iterator[int]:
 
 
 def main(channel: socket.socket, group: Path) -> None:
-    """Receive the description of a node, fork the node's first process, and send the process id to the fabric."""
+    """Receive the description of a node, fork the node's first process, and send the process ID to the fabric."""
     node = node_from_data(json.loads(channel.recv(PACKET)))
     pid = fork_first_process(node, channel, group)
     channel.send(json.dumps({"pid": pid}).encode())

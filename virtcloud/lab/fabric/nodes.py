@@ -46,7 +46,7 @@ class RunningProgram:
     """A program on a node. ``exit`` is None until the program ends. ``-N`` means that signal N killed the program."""
 
     def __init__(self, pid: int) -> None:
-        """Store the process id of the program."""
+        """Store the process ID of the program."""
         self.pid = pid
         self.exit: int | None = None
         self.ended = threading.Event()
@@ -178,7 +178,7 @@ def start_node(node: LabNode, groups: Path) -> NodeHandle:
 
 
 def fork_first_process(node: LabNode, channel: socket.socket, group: Path) -> int:
-    """Fork a node's first process, and return its process id. The first process reports on ``channel``."""
+    """Fork a node's first process, and return its process ID. The first process reports on ``channel``."""
     pid = syscalls.fork_into_new_pid_namespace() if node.isolated else os.fork()
     if pid == 0:
         _run_first_process(node, channel, group)

@@ -149,7 +149,7 @@ def node_from_data(data: dict[str, Any]) -> LabNode:
 def veth_line(cable: VethPair, pids: dict[str, int]) -> str:
     """Return the arguments of ``ip`` that create a veth pair and move each end to its node.
 
-    ``pids`` maps each node to the process id of its first process.
+    ``pids`` maps each node to the process ID of its first process.
     """
     return (
         f"link add name {cable.port} mtu {cable.mtu}{_netns_option(cable.node, pids)} type veth "

@@ -41,13 +41,13 @@ def setns(path: str) -> None:
 
 
 def fork_into_new_pid_namespace() -> int:
-    """Fork. The child is the first process of a new PID namespace. Return the child's process id, or 0 in the child."""
+    """Fork. The child is the first process of a new PID namespace. Return the child's process ID, or 0 in the child."""
     unshare(NEWPID)
     return _fork_and_restore()
 
 
 def fork_into_pid_namespace_of(process: int) -> int:
-    """Fork. The child is in the PID namespace of ``process``. Return the child's process id, or 0 in the child."""
+    """Fork. The child is in the PID namespace of ``process``. Return the child's process ID, or 0 in the child."""
     setns(f"/proc/{process}/ns/pid")
     return _fork_and_restore()
 

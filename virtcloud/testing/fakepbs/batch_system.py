@@ -90,7 +90,7 @@ class Batch(Protocol):
     """Requests of users and operators. Each request may raise NoSuchJob, BatchRefused or ServerStopped."""
 
     def submit(self, wanted: BatchSubmission) -> str:
-        """Submit a job and return its id."""
+        """Submit a job and return its ID."""
 
     def alter(self, job: str, resources: Mapping[str, str]) -> None:
         """Change resources of a job (``qalter -l``). The value "" removes a resource."""

@@ -115,7 +115,7 @@ class PbsJob(Attributes):
         super().__setattr__(name, value)
 
     def __str__(self) -> str:
-        """Return the id."""
+        """Return the ID."""
         return str(self.id)
 
     def rerun(self) -> None:
