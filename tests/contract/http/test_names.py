@@ -55,7 +55,7 @@ def test_the_key_of_an_ended_cluster_can_become_a_name(world: World) -> None:
     )
 
 
-def test_one_statement_reads_the_holders_of_a_key(world: World) -> None:
+def test_a_creation_reads_the_clusters_with_one_statement(world: World) -> None:
     statements: list[str] = []
     event.listen(world.store.engine, "before_cursor_execute", lambda *call: statements.append(call[2]))
     world.put("ring", spec("brno-h1"))
