@@ -301,7 +301,7 @@ def test_a_switch_that_returns_is_reconciled(world: World) -> None:
     assert world.switches["brno-sw1"].carried() == {"p1": "100"}
 
 
-def test_a_database_outage_ends_no_cluster(world: World) -> None:
+def test_the_sweep_is_repeated_after_a_database_outage(world: World) -> None:
     world.clock.stands = False
     failed, continued = Event(), Event()
 
