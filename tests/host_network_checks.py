@@ -21,7 +21,7 @@ class HostNetworkChecks:
     """The wanted networks of a host, and the checks of the host.
 
     - ``is_mixed``: another program moved a port to another network's bridge.
-    - ``is_filtered``: no other program changed the packet filter.
+    - ``is_filter_intact``: no other program changed the packet filter.
     - ``attached``: the uplinks that were access ports.
     - ``owners``: the cluster of each guest's port.
     - ``outcomes``: the number of checks that found no obstacle to segments (``free``), or an obstacle (``blocked``).
@@ -32,7 +32,7 @@ class HostNetworkChecks:
         self.call = self.world.call
         self.wanted: dict[str, Segment] = {}
         self.was_open: set[str] = set()
-        self.is_mixed, self.is_filtered = False, True
+        self.is_mixed, self.is_filter_intact = False, True
         self.attached: set[str] = set()
         self.owners: dict[str, str] = {}
         self.outcomes: Counter[str] = Counter()
@@ -100,7 +100,7 @@ class HostNetworkChecks:
         expected = {name for one in self.wanted.values() for name in self.list_names(one)}
         assert {name for name, one in links.items() if is_ours(one)} == expected
         self.check_filters()
-        self.is_mixed, self.is_filtered = False, True
+        self.is_mixed, self.is_filter_intact = False, True
         count = len(self.world.meter.changes)
         assert self.world.reconcile()
         assert self.world.meter.changes[count:] == []
@@ -181,7 +181,7 @@ class HostNetworkChecks:
         assert all(len(found) == 1 for found in clusters.values()), clusters
 
     def guests_are_filtered(self) -> None:
-        if not self.is_filtered:
+        if not self.is_filter_intact:
             return
         links, filtered = self.world.list_links(), self.list_filtered()
         ports = {name for name, one in links.items() if names.is_guest_port(name) and one.master}

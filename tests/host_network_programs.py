@@ -165,7 +165,7 @@ class OtherPrograms(HostNetworkChecks):
     @rule(commands=NFT_CHANGES)
     def a_program_changes_the_packet_filter(self, commands: str) -> None:
         self.call(lambda: self.try_nft(commands))
-        self.is_filtered = False
+        self.is_filter_intact = False
 
     @rule()
     def a_program_adds_tables(self) -> None:

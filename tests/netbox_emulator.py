@@ -37,7 +37,8 @@ LISTS = {
 class EmulatedNetBox:
     """A NetBox with its objects.
 
-    ``page`` is the setting MAX_PAGE_SIZE. ``denied`` contains the lists that the token's user may not view.
+    ``page`` is the setting MAX_PAGE_SIZE. ``denied`` contains the lists that the token's user may not view. If
+    ``broken`` is not 0, each answer has this status and is no JSON.
     """
 
     page: int = 1000

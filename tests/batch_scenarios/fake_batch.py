@@ -1,4 +1,4 @@
-"""A fake batch system with virtcloud's hooks, on hosts that have the agents of a fake world."""
+"""A fake batch system with virtcloud's hooks, on hosts that have the agents of ``fake_world.py``."""
 
 import json
 from collections.abc import Iterator

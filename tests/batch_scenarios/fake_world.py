@@ -140,8 +140,7 @@ class FakeWorld:
     def unreachable(self, switch: str) -> Iterator[None]:
         """Make a switch unreachable for SBF within the context.
 
-        This method need not shorten the time limit of a cluster's start: in a fake world, the time limit is always
-        short.
+        Other worlds also shorten the time limit of a cluster's start. In a fake world, this time limit is always short.
         """
         self.world.switches[switch].cut_off = True
         try:

@@ -112,9 +112,9 @@ class CandidateEdge(EmulatedEdge):
         raise NotImplementedError
 
 
-def put(lines: list[str], line: str, sort: str | None = None) -> None:
-    """Remove ``line`` from a block. With ``sort``, also remove lines that begin with ``sort``. Then append ``line``."""
-    lines[:] = [other for other in lines if other != line and not (sort and other.startswith(sort))] + [line]
+def put(lines: list[str], line: str, prefix: str | None = None) -> None:
+    """Remove ``line`` from a block, and append it. With ``prefix``, also remove lines that begin with ``prefix``."""
+    lines[:] = [other for other in lines if other != line and not (prefix and other.startswith(prefix))] + [line]
 
 
 def after(lines: list[str], start: str) -> str | None:

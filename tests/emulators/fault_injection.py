@@ -23,7 +23,9 @@ ALWAYS = 1_000_000_000
 
 @dataclass
 class InjectedFault:
-    """A fault of commands that match ``pattern``. The first ``skip`` commands have no fault, the next ``times`` do.
+    """A fault of commands that match ``pattern``.
+
+    The first ``skip`` of these commands have no fault; the next ``times`` commands have the fault.
 
     - ``disconnect`` drops every session before the command or, if ``done`` is true, after the command.
     - ``refuse`` prints ``text`` or, if ``text`` is empty, the platform's message for an invalid line.

@@ -144,14 +144,17 @@ class CheckedHost:
         return [(segment, guest) for segment in self.sbf.document.wanted.segments for guest in segment.guests]
 
     def check_reports(self) -> None:
-        """Check that SBF knows why a wanted guest does not run, or why another guest of the cluster does not run."""
+        """Check each guest that should run but does not.
+
+        SBF must know why this guest does not run, or why another guest of the same cluster does not run.
+        """
         missing: dict[str, set[str]] = {}
         for _, segment, guest in self.list_missing():
             missing.setdefault(guest.cluster or segment.id, {"libvirt"}).update((guest.name, guest.image))
         for name, segment, guest in self.list_missing():
             cluster = guest.cluster or segment.id
             text = self.sbf.known.get(cluster, "") + self.sbf.known.get("", "")
-            waits = guest.image not in self.list_ready()  # only a confirmation reports running fetches
+            waits = guest.image not in self.list_ready()  # an error report of the host lists no running fetches
             if not any(word in text for word in missing[cluster]) and not (waits and "" in self.sbf.known):
                 self.violations.append(f"SBF does not know why {name} does not run: {self.sbf.known}")
 
@@ -162,7 +165,10 @@ class CheckedHost:
         return [one for one in wanted if one[2].power is None and one[0] not in running]
 
     def check_isolation(self, ready: Collection[str], foreign: Collection[str]) -> None:
-        """Check that each guest runs if no fault concerns it. ``ready`` are the images that were present before."""
+        """Check that each guest runs if no fault concerns it.
+
+        ``ready`` are the images that were present before the reconciliation.
+        """
         faulty = {kind for kind, hypervisor in self.hypervisors.items() if hypervisor.fault}
         affected = {domain.owner.cluster for one, domain in self.list_running() if domain.owner and one.kind in faulty}
         affected |= {one.id for one, guest in self.list_wanted() if choose_kind(guest.image) in faulty}

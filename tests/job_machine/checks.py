@@ -20,7 +20,10 @@ GRACE_S, GRACE_EMPTY_S = 120 + 3 * INTERVAL_S, 900 + 3 * INTERVAL_S
 JOB_GRACE_S = 300.0
 LEASE_S = 1000.0
 SETTLED_S = 200.0
-"""The seconds within which a running job must have its relay. An ended job may have it ``JOB_GRACE_S`` longer."""
+"""The seconds within which a running job must have its relay.
+
+After a job's end, its relay must be removed within ``JOB_GRACE_S`` plus this time.
+"""
 TORQUE_LEASE_S = 9000.0
 """The lease of a Torque job's cluster. If no program reports the job's end, the cluster ends with its lease."""
 LATE = timedelta(seconds=60)
@@ -86,7 +89,7 @@ class JobChecks:
             assert kept, f"{view.key} lost its cluster: {view.reason}"
 
     def check_ended(self, views: list[ClusterView]) -> None:
-        """A cluster ends at most the grace period after its job's run."""
+        """Check that each cluster ends within the grace period after the end of its job's run."""
         now, orphans = self.site.tasks.now, {}
         runs = {(run.copy.id, run.copy.run_version, run.user) for run in self.list_runs()}
         torque = self.site.torque.job

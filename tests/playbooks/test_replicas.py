@@ -44,7 +44,8 @@ def installed(site: Site) -> Site:
         {group: {"hosts": {"services": services}} for group in ("database", "balancers", "monitoring")}
     )
     site.read("services", f'echo "{SETTINGS}" > /etc/postgresql/$(ls /etc/postgresql)/main/conf.d/log.conf')
-    site.kill_at("site.yml", "monitoring : Start Prometheus")  # Debian has started Prometheus before, without the jobs
+    # Debian's package has already started Prometheus, without virtcloud's scrape jobs.
+    site.kill_at("site.yml", "monitoring : Start Prometheus")
     play = site.play("site.yml")
     assert play.returncode == 0, play.stdout[-6000:] + play.stderr
     (site.folder / "replicas.log").write_text(play.stdout + play.stderr)

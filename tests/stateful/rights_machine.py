@@ -31,7 +31,7 @@ IMAGES = ("oakdisk", "elmdisk")
 UNKNOWN_PARTS = (404, 409, 410, 422)
 """The statuses of refusals that do not depend on the caller's right to the cluster."""
 NOT_ADMITTED = "urn:virtcloud:problem:not-admitted"
-"""The problem of a call that the caller may make, with an image that may not be used for it."""
+"""The problem of a permitted call that names an image which the cluster may not use."""
 REQUEST_STATUSES = {200, 201, 403, 404, 409, 410, 422}
 
 

@@ -47,7 +47,7 @@ RULES = {
     "kill_the_agent": (12, (range(1, 60),)),
     "fill_the_disk": (4, (range(1, 40), YES_OR_NO)),
     "change_a_hypervisor": (5, (KINDS, ("hang", "refuse", "late", "damaged", "", "", ""))),
-    "restart_a_hypervisor": (1, (KINDS,)),
+    "end_all_guests": (1, (KINDS,)),
     "make_guests_stubborn": (1, (KINDS, YES_OR_NO)),
     "fill_the_cache": (1, (((64 << 20) + 5000, 1 << 40, 1 << 40),)),
     "end_a_guest": (3, (INDEX, YES_OR_NO)),
@@ -146,7 +146,7 @@ class GuestRules:
     def change_a_hypervisor(self, kind: Hypervisor, fault: str) -> None:
         self.host.hypervisors[kind].fault = fault
 
-    def restart_a_hypervisor(self, kind: Hypervisor) -> None:
+    def end_all_guests(self, kind: Hypervisor) -> None:
         """End all guests of a hypervisor, as if an administrator had killed them with libvirtd."""
         for domain in list(self.host.hypervisors[kind].by_name.values()):
             if is_guest(domain):

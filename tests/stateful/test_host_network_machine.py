@@ -93,7 +93,7 @@ class HostNetworkMachine(OtherPrograms):
             elif one and change == 2:
                 self.world.link("set", one.name, master=0)
             elif change == 3:
-                self.is_filtered = False
+                self.is_filter_intact = False
                 self.try_nft("flush ruleset")
             elif port in self.world.list_links() and change == 4:
                 self.world.link("del", port)
@@ -119,7 +119,7 @@ class HostNetworkMachine(OtherPrograms):
     @rule()
     def the_host_reboots(self) -> None:
         self.call(self.world.boot)
-        self.is_mixed, self.is_filtered = False, True
+        self.is_mixed, self.is_filter_intact = False, True
 
     # The guests.
 

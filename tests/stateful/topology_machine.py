@@ -144,7 +144,10 @@ class TopologyMachine(DeviceChanges):
             self.world.converge(name)
 
     def choose_device(self, choose: Choice) -> str | None:
-        """Return a device, usually one that has not confirmed all its clusters. Request a cluster if all have."""
+        """Return a device, usually one that has not confirmed all its clusters.
+
+        If all devices have confirmed all their clusters, first request a cluster.
+        """
         if choose.random() < 0.2:
             return choose(self.list_devices())
         if not self.list_incomplete_devices():
@@ -232,7 +235,10 @@ class TopologyMachine(DeviceChanges):
             raise error
 
     def lose_a_device_and_change_its_site(self, choose: Choice) -> None:
-        """Reconcile a device that becomes unreachable during this. Then perhaps change the topology of its site."""
+        """Reconcile a device that becomes unreachable during the reconciliation.
+
+        Then perhaps change the topology of its site.
+        """
         if (name := self.choose_device(choose)) is None:
             return
         for device in self.find_devices(name):
@@ -282,6 +288,6 @@ class TopologyMachine(DeviceChanges):
 
 
 def is_new_on(view: ClusterView, element: str) -> bool:
-    """Return whether an element must add a cluster, and has not confirmed this."""
+    """Return whether an element must add a cluster, and has not confirmed the addition."""
     parts = [part for part in view.placements if part.element == element]
     return any(part.progress is PlacementProgress.ADDING for part in parts)

@@ -110,7 +110,7 @@ def test_the_session_ends_when_the_token_expires(world: World) -> None:
     assert browser.get("/console/").status_code == 303
 
 
-def test_the_session_ends_after_the_setting(world: World) -> None:
+def test_the_session_ends_after_the_configured_time(world: World) -> None:
     browser = logged_in(world)
     world.clock.advance(28799)
     assert browser.get("/console/").status_code == 200

@@ -73,7 +73,7 @@ def has_no_vlans(driver: SwitchDriver, managed: SwitchScope) -> bool:
 
 
 @pytest.mark.parametrize("platform", WITH_TIMER)
-def test_a_session_lost_before_confirming_is_reverted(platform: str, make_bench: MakeBench) -> None:
+def test_a_lost_sessions_unconfirmed_commit_is_reverted(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform, **({"detects_session_end": False} if platform in REVERTS_WITH_SESSION else {}))
     switch = timer_switch(bench)
     bench.converge("150")
@@ -102,7 +102,7 @@ def test_the_switch_reverts_an_unconfirmed_commit(bench: SwitchBench) -> None:
     assert wait_until(lambda: switch.running_config() == before)
 
 
-def test_a_service_killed_before_confirming_is_reverted(bench: SwitchBench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_services_unconfirmed_commit_is_reverted(bench: SwitchBench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The session is lost. Another driver reads the switch after the confirm timer has expired."""
     switch = timer_switch(bench)
     before = switch.running_config()
@@ -180,7 +180,7 @@ def test_an_access_port_in_the_wrong_vlan_reverts_the_commit(platform: str, make
     assert bench.switch.running_config() == before
 
 
-def test_a_commit_that_will_revert_is_not_read(bench: SwitchBench) -> None:
+def test_a_commit_that_will_be_reverted_is_not_read(bench: SwitchBench) -> None:
     """The device refuses the confirmation and SBF's revert. The confirm timer then reverts the commit."""
     switch = timer_switch(bench)
     bench.read()

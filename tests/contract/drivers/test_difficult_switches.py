@@ -84,7 +84,7 @@ def test_a_log_line_after_a_save_is_no_failure(make_bench: MakeBench) -> None:
 
 
 @pytest.mark.parametrize("platform", COMMAND_LINES)
-def test_a_missing_right_is_refused_with_the_platforms_message(platform: str, make_bench: MakeBench) -> None:
+def test_a_missing_right_is_reported_with_the_platforms_message(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform)
     bench.read()
     bench.switch.forbid("112")

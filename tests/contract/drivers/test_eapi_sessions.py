@@ -39,7 +39,7 @@ def test_only_sessions_left_by_sbf_are_deleted(bench: SwitchBench) -> None:
 
 
 @pytest.mark.parametrize("release", [4.31, 4.32])
-def test_a_change_is_confirmed_in_both_forms_of_sessions(release: float, make_bench: MakeBench) -> None:
+def test_a_change_is_confirmed_with_both_forms_of_session_lists(release: float, make_bench: MakeBench) -> None:
     bench = make_bench("arista_eapi", release=release)
     assert not bench.converge("112")
     assert arista_switch(bench).unconfirmed is None

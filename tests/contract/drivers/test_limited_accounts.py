@@ -53,7 +53,7 @@ def test_later_readings_omit_the_refused_command(make_bench: MakeBench) -> None:
     assert bench.switch.commands[before:] == ["show vlan brief", "show running-config", "show vlan internal usage"]
 
 
-def test_an_account_without_the_configuration_reads_the_ports(make_bench: MakeBench) -> None:
+def test_ports_are_read_without_the_right_to_read_the_configuration(make_bench: MakeBench) -> None:
     bench = make_bench("cisco_ios")
     bench.switch.forbid("^show running-config")
     assert not bench.converge("112", ",".join(str(number) for number in range(100, 200, 2)))

@@ -204,7 +204,7 @@ def test_a_refused_line_changes_nothing_on_an_atomic_switch(platform: str, make_
 
 
 @pytest.mark.parametrize("platform", ATOMIC)
-def test_a_device_that_ignores_accepted_lines_is_reverted(platform: str, make_bench: MakeBench) -> None:
+def test_a_change_with_ignored_lines_is_reverted(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform)
     before = bench.switch.running_config()
     bench.switch.fail("ignore", allow(bench.switch.platform), times=100)

@@ -25,7 +25,7 @@ def test_a_closed_port_is_described_in_one_sentence(make_bench: MakeBench) -> No
         driver.read(bench.managed)
 
 
-def test_an_unreachable_network_is_described_without_a_number(make_bench: MakeBench) -> None:
+def test_an_unreachable_network_is_described_without_an_error_number(make_bench: MakeBench) -> None:
     bench = make_bench("cisco_ios")
     bench.switch.address = "255.255.255.255:22"  # connect(2) to this address always fails at once
     driver = driver_for(bench.switch, bench.a)

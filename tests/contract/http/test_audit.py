@@ -128,7 +128,7 @@ def test_no_secret_reaches_audit_rows_or_the_log(
     assert SECRET not in Path(world.database.removeprefix("sqlite:///")).read_bytes().decode("latin-1")
 
 
-def test_a_row_is_committed_with_its_change(world: World) -> None:
+def test_a_row_is_rolled_back_with_its_change(world: World) -> None:
     before = len(world.audit())
 
     def crash() -> None:

@@ -47,7 +47,7 @@ def test_another_spec_with_the_same_key_is_a_conflict(world: World) -> None:
     assert detail.startswith("cluster demo exists and is configuring, and differs from this request in guests: ")
 
 
-def test_no_free_vlan_is_a_special_conflict(world: World) -> None:
+def test_a_missing_free_vlan_has_its_own_problem_type(world: World) -> None:
     world.put_pool("praha", "")
     assert problem(ask(world, "PUT", "/v1/clusters/demo", body("brno-h1", "praha-h1"))) == (
         409,

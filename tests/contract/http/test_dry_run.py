@@ -39,7 +39,7 @@ def test_a_dry_run_has_vlan_ids_and_changes(world: World) -> None:
     assert [one["name"] for one in host["host"]["add"][0]["guests"]] == ["g1"]
 
 
-def test_an_ended_attempts_dry_run_succeeds_without_its_removed_transport(world: World) -> None:
+def test_an_ended_attempts_dry_run_needs_no_removed_transport(world: World) -> None:
     request = body("brno-h1", "praha-h1") | {"attempt": 0}
     ask(world, "PUT", "/v1/clusters/demo", request)
     world.settle()
@@ -130,7 +130,7 @@ def test_reading_a_difference_does_not_change_the_switch(world: World) -> None:
 
 
 def test_a_difference_never_changes_a_foreign_vlan(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The comparison returns a wrong difference. SBF checks the difference, as a worker does before a change."""
+    """The test replaces the comparison by a wrong one. SBF checks its result, as a worker does before a change."""
     world.switches["brno-sw1"].table = {139: "staff"}
     wrong = SwitchDifference(delete=VlanSet([139]))
     monkeypatch.setattr("sbf_service.reconcile.task.compare_switch", lambda _wanted, _observed: wrong)

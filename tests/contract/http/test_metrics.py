@@ -93,7 +93,7 @@ def test_a_site_without_a_pool_has_no_vlan_id_metrics(world: World) -> None:
     assert sorted(sites) == ["brno", "plzen"]
 
 
-def test_late_and_unreachable_elements_are_counted_by_site(world: World) -> None:
+def test_elements_behind_and_unreachable_are_counted_by_site(world: World) -> None:
     world.settle()
     world.switches["brno-sw1"].cut_off = True
     world.put("a", spec("brno-h1"))
@@ -226,7 +226,7 @@ def test_the_reference_lists_the_metrics_with_their_labels(world: World) -> None
     assert found == described
 
 
-def test_a_backup_changes_the_time_of_the_last_backup(world: World) -> None:
+def test_the_metric_shows_the_newest_recorded_backup(world: World) -> None:
     assert value(world, "last_backup_timestamp_seconds") == 0
     with world.store.change_row() as unit:
         record_service_time(unit, BACKUP_TIME, world.clock.now)

@@ -55,7 +55,7 @@ def test_the_key_of_an_ended_cluster_can_become_a_name(world: World) -> None:
     )
 
 
-def test_one_statement_reads_the_holders_of_a_key(world: World) -> None:
+def test_a_creation_reads_the_clusters_with_one_statement(world: World) -> None:
     statements: list[str] = []
     event.listen(world.store.engine, "before_cursor_execute", lambda *call: statements.append(call[2]))
     world.put("ring", spec("brno-h1"))
@@ -141,7 +141,7 @@ def test_a_late_call_of_an_ended_attempt_changes_nothing(world: World) -> None:
     assert problem(ask(world, "DELETE", "/v1/clusters/other?attempt=1"))[:2] == (404, "not-found")
 
 
-def test_a_later_attempt_ends_the_running_attempt(world: World) -> None:
+def test_the_end_of_a_later_attempt_ends_the_running_attempt(world: World) -> None:
     world.put("job", spec("brno-h1"), attempt=2)
     assert ask(world, "DELETE", "/v1/clusters/job?attempt=3").json()["state"] == "draining"
 

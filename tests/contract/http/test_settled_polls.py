@@ -126,7 +126,7 @@ def test_a_waiting_agent_receives_a_change_whose_notice_was_lost(settled: World)
     assert run_waiting(settled, change_elsewhere).json()["revision"] == 2
 
 
-def test_the_slow_poll_compares_no_settled_agents(settled: World) -> None:
+def test_the_slow_poll_reads_no_versions_of_settled_agents(settled: World) -> None:
     def poll_slowly() -> None:
         with counted_statements(settled.service) as statements:
             settled.service.change_reader.poll_once()
@@ -282,7 +282,7 @@ def test_each_heartbeat_is_recorded_with_its_own_time(settled: World) -> None:
 
 
 @pytest.mark.parametrize("revision", [1, 5])
-def test_an_agent_calls_twice_before_it_counts_as_silent(settled: World, revision: int) -> None:
+def test_an_agent_calls_twice_before_it_counts_as_stale(settled: World, revision: int) -> None:
     """SBF answers the poll for revision 1 from memory, and the poll for revision 5 from the database."""
     settled.service.heartbeats.find_max_age = lambda: timedelta(milliseconds=50)
 

@@ -80,7 +80,7 @@ def test_a_cluster_is_degraded_until_its_host_has_moved_it(world: World) -> None
     assert world.view("demo").state is ClusterState.ACTIVE
 
 
-def test_a_former_path_confirms_before_its_vlan_ids_are_free(world: World) -> None:
+def test_a_former_paths_switch_confirms_before_vlan_ids_are_free(world: World) -> None:
     straight = world.topology()
     world.put_topology(changed_topology(world, second_switch))
     world.put("demo", spec("brno-h1"))

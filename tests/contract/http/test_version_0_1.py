@@ -99,17 +99,17 @@ def test_an_empty_list_of_requirements_is_removed() -> None:
     assert rewrite_answer("get_wanted", {"wanted": {"segments": [{"requires": []}]}}) == {"wanted": {"segments": [{}]}}
 
 
-def test_the_best_matching_document_is_used() -> None:
+def test_an_answers_kind_has_the_most_keys_in_common() -> None:
     preview = {"key": "a", "created": True, "elements": [{"lines": [], "later": 1}], "later": 2}
     assert rewrite_answer("put_cluster", preview) == {"key": "a", "created": True, "elements": [{"lines": []}]}
 
 
-def test_the_document_with_the_fewest_missing_keys_is_used() -> None:
+def test_among_equal_kinds_the_fewest_missing_keys_decide() -> None:
     entry = {"difference": {"add": [{"key": "a", "later": 1}], "remove": []}}
     assert rewrite_answer("get_audit", entry) == {"difference": {"add": [{"key": "a"}], "remove": []}}
 
 
-def test_an_operation_unknown_to_0_1_is_unchanged() -> None:
+def test_answers_to_operations_unknown_to_0_1_are_unchanged() -> None:
     assert rewrite_answer("list_ports", [{"name": "p1"}]) == [{"name": "p1"}]
 
 

@@ -109,7 +109,8 @@ def former(world: World, host: Agent) -> None:
     assert world.view(JOB).state is ClusterState.RELEASED
 
 
-def test_a_removed_run_without_a_count_can_be_announced_again(world: World, host: Agent) -> None:
+def test_a_removed_uncounted_run_can_be_announced_again(world: World, host: Agent) -> None:
+    """The attempt number 0 means that the batch system counts no attempts."""
     world.put(JOB, SPEC)
     host.up(JOB, 0)
     assert host.ask("remove", JOB, 0)["gone"] is False
@@ -278,7 +279,7 @@ def test_a_removal_completes_after_a_full_disk_has_room(
     host.up("12.pbs")
     no_room = f"cannot store the record of cluster 12.pbs in {host.settings.state}/jobs: No space left on device"
     with monkeypatch.context() as full:
-        *_, thread = (one for one in threading.enumerate() if one.name == "removals")  # the last is the newest
+        *_, thread = (one for one in threading.enumerate() if one.name == "removals")  # the last thread is the newest
         full.setattr(
             job_record_store,
             "write_durably",

@@ -48,7 +48,7 @@ def test_a_switch_without_drift_is_read_once(world: World) -> None:
     assert len(world.audit()) == rows
 
 
-def test_a_switch_is_not_read_before_its_time(world: World) -> None:
+def test_a_switch_is_not_read_before_the_drift_interval(world: World) -> None:
     world.clock.advance(299)
     world.settle()
     assert world.switches["brno-sw1"].calls == []

@@ -40,7 +40,7 @@ def trouble_of(view: ClusterView) -> str | None:
     return placement.trouble
 
 
-def test_an_owner_sees_the_error_of_the_own_cluster(world: World) -> None:
+def test_owners_see_the_errors_of_their_own_clusters(world: World) -> None:
     for owner, words in (("alice", ALICE_ERROR), ("bob", BOB_ERROR), ("dora", OTHER_CLUSTER_ERROR)):
         answer = ask(world, "GET", f"/v1/clusters/of-{owner}", token=world.token(Role.USER, owner))
         assert trouble_of(ClusterView.model_validate(answer.json())) == words

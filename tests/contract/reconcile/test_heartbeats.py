@@ -370,7 +370,7 @@ def test_a_conversation_without_renewal_ends_before_another_replica_begins(
         replicas.put("demo")
         replicas.device.slowness = 0.2
         events: list[str] = []
-        holding: Any = first.holding  # a method of the heartbeats
+        holding: Any = first.holding  # a method of LeaseHeartbeats, whose renew the test replaces
         monkeypatch.setattr(holding.__self__, "renew", unavailable)
         monkeypatch.setattr(first.sessions, "end", recorded(events, "one ended", first.sessions.end))
         monkeypatch.setattr(second.sessions, "driver", recorded(events, "two began", second.sessions.driver))

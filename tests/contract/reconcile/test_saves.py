@@ -285,7 +285,7 @@ def test_a_switch_with_a_new_description_is_saved_again(world: World) -> None:
     assert world.switches["brno-sw1"].saves == saves + 1
 
 
-def test_a_driver_without_save_is_read_once_after_a_change(world: World) -> None:
+def test_without_saves_a_switch_is_read_once_after_a_change(world: World) -> None:
     """The driver's commits are persistent, so its ``save`` returns False. SBF then reads only once after a change."""
     world.settle()
     world.put("alice", ALICE)

@@ -77,7 +77,7 @@ def test_unknown_vlans_stay_when_a_pool_grows(world: World) -> None:
     assert switch.table == {1: "default", 150: "vc-150"}
 
 
-def test_a_declared_switch_loses_the_unknown_vlans(lost: World) -> None:
+def test_a_switch_declared_clean_loses_the_unknown_vlans(lost: World) -> None:
     declare_clean(lost, SWITCH)
     assert (lost.switches[SWITCH].table, lost.switches[SWITCH].carried()) == ({1: "default"}, {})
     assert str(lost.site("brno").free) == "100-139"
@@ -116,7 +116,7 @@ def test_unknown_circuits_stay_on_the_edge(lost_circuit: World) -> None:
     assert "found circuits with VLAN 150" in (lost_circuit.element(EDGE).trouble or "")
 
 
-def test_a_declared_edge_loses_the_unknown_circuits(lost_circuit: World) -> None:
+def test_an_edge_declared_clean_loses_the_unknown_circuits(lost_circuit: World) -> None:
     declare_clean(lost_circuit, EDGE)
     assert (lost_circuit.edges[EDGE].carried(), lost_circuit.element(EDGE).trouble) == ([], None)
 

@@ -246,7 +246,7 @@ def test_a_vlan_of_sbf_is_deleted_after_the_other_use(world: World, switch: Fake
     assert (switch.table, free_vlans(world), created_vlans(world)) == ({1: "default"}, "100-139", "")
 
 
-def test_a_port_that_lost_a_foreign_vlan_is_not_restored(world: World, switch: FakeSwitch) -> None:
+def test_a_lost_vlan_in_other_use_is_not_restored(world: World, switch: FakeSwitch) -> None:
     world.put("demo", spec("brno-h1"))
     world.settle()
     switch.ports = {"p9": {100}}

@@ -89,7 +89,7 @@ def test_a_session_lost_before_the_read_back_confirms_nothing(world: World) -> N
     assert world.element("brno-sw1").trouble is None
 
 
-def test_a_switch_cut_off_before_the_change_is_not_changed(world: World) -> None:
+def test_a_disconnected_switch_is_not_changed(world: World) -> None:
     world.settle()
     world.put("demo", ONE_HOST)
     world.switches["brno-sw1"].cut_off = True
@@ -184,7 +184,7 @@ def test_a_hundred_new_clusters_are_one_change(world: World) -> None:
     assert world.switches["brno-sw1"].carried() == {"p1": "100-199"}
 
 
-def test_an_end_during_a_reading_delays_no_other_cluster(world: World) -> None:
+def test_a_clusters_end_during_a_reading_delays_no_other(world: World) -> None:
     """Otherwise, if clusters often end during readings, other clusters on a slow switch could miss their deadlines."""
     world.settle()
     world.put("ending", spec("brno-h1"))
@@ -246,7 +246,7 @@ def test_an_unknown_platform_is_no_fault_in_the_service(world: World, monkeypatc
     assert world.element("brno-sw1").trouble.startswith("switch brno-sw1: expected a known platform (")
 
 
-def test_a_removal_during_a_conversation_is_no_fault(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_device_removed_during_a_conversation_is_no_fault(world: World, caplog: pytest.LogCaptureFixture) -> None:
     document = three_sites().model_dump(mode="json")
     document["sites"][0]["switches"].append({"name": "brno-sw2", "platform": "fake", "ports": ["q1"]})
     world.put_topology(Topology.model_validate(document))
@@ -301,7 +301,7 @@ def test_a_switch_that_returns_is_reconciled(world: World) -> None:
     assert world.switches["brno-sw1"].carried() == {"p1": "100"}
 
 
-def test_a_database_outage_ends_no_cluster(world: World) -> None:
+def test_the_sweep_is_repeated_after_a_database_outage(world: World) -> None:
     world.clock.stands = False
     failed, continued = Event(), Event()
 

@@ -269,7 +269,7 @@ def test_unsafe_tls_settings_are_refused_at_the_start(tmp_path: Path, changes: d
 
 
 @pytest.mark.parametrize("trust", [TlsTrust(ca_file="/none"), TlsTrust(certificate="/none")])
-def test_a_missing_certificate_file_is_described_without_a_number(trust: TlsTrust) -> None:
+def test_a_missing_certificate_file_is_described_without_an_error_number(trust: TlsTrust) -> None:
     with pytest.raises(BadInput, match=r"file /none: expected .*: No such file or directory$"):
         build_http_client("https://127.0.0.1:1", trust)
 

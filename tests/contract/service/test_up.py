@@ -210,7 +210,8 @@ def test_an_import_from_netbox_changes_topology_and_pools(running: RunningUp, tm
 
 def test_an_import_names_the_pools_that_sbf_refuses(running: RunningUp, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(netbox_emulator.TOKEN, encoding="utf-8")
-    # Until the cluster is active, the switch has unsaved changes, and SBF would refuse the new topology too.
+    # The command waits until the cluster is active. Until then, the switch has unsaved changes, and SBF would refuse
+    # not only the new pool, but also the new topology.
     assert running.run("cluster", "create", "busy", "--host", "praha-h1", "--image", "busybox").exit_code == 0
     with netbox_emulator.serve_netbox() as netbox:
         site = netbox.add_site("praha")

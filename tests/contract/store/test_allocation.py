@@ -61,7 +61,7 @@ def allocate_by_rule(unit: Unit, sites: list[Site], reserved: ReservedVlans, tra
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_index_finds_the_vlan_id_of_the_rule(world: World, seed: int) -> None:
+def test_the_query_finds_the_vlan_id_of_the_rule(world: World, seed: int) -> None:
     random = Random(seed)
     excluded = VlanSet(range(100, 100 + random.choice([0, 0, 5, 18])))
 

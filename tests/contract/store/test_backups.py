@@ -213,7 +213,7 @@ def test_a_service_that_ran_during_the_restore_reads_the_restored_topology(small
 
 
 def test_two_restores_of_a_backup_have_different_topology_versions(small: Small) -> None:
-    """Otherwise, a service that ran during both restores would continue with what it knows about the first."""
+    """Otherwise, a service that ran during both restores would keep the topology of the first restore."""
     versions = []
     for _ in range(2):
         restore(small.backup, small.world.database, replace=True)

@@ -1,4 +1,4 @@
-"""Tests of the pool of a replica's connections to its database."""
+"""Tests of a replica's connections to its database: their pool, and their time limits."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -390,7 +390,7 @@ def test_ports_of_a_member_cannot_be_removed(ring: World) -> None:
 
 @pytest.fixture
 def edges(world: World) -> World:
-    """A network at Brno. Brno's pool has four VLAN IDs in common with Praha's pool, none with Plzeň's."""
+    """A network at Brno. Brno's pool has four VLAN IDs in common with Praha's pool, and none with Plzeň's pool."""
     world.furnish(topology=three_edges(EVPN))
     for name, pool in (("brno", "100-103"), ("praha", "100-109"), ("plzen", "200-209")):
         world.put_pool(name, pool)

@@ -107,7 +107,7 @@ def test_no_guest_gets_a_gateways_address(world: World) -> None:
         world.put("more", spec(guests=[guest], joins="demo"))
 
 
-def test_a_full_subnet_names_the_gateway(world: World) -> None:
+def test_the_error_about_a_full_subnet_names_the_gateway(world: World) -> None:
     put(world, subnets=["10.0.0.0/30"])
     address(world)
     with pytest.raises(NoAddressFree, match=r"for gateway brno-gw2, got 0.* and 1 gateway address; "):

@@ -69,7 +69,7 @@ def test_no_other_cluster_gets_the_vlan_id(world: World) -> None:
         world.put("other", other)
 
 
-def test_sites_on_a_fabric_are_joined_before_any_host(world: World) -> None:
+def test_edges_connect_a_networks_sites_before_any_host_joins(world: World) -> None:
     world.furnish(topology=three_edges(EVPN))
     world.put("lab", network("brno", "praha"))
     world.put("lab_praha-h1", member("praha-h1"))

@@ -167,7 +167,7 @@ def test_guests_are_placed_where_named_hosts_can_reach_them(hosts: World) -> Non
     assert chosen(hosts, "demo") == ["brno-h1", "brno-h2"]
 
 
-def test_a_spread_over_unconnected_sites_names_the_option(hosts: World) -> None:
+def test_a_spread_over_unconnected_sites_names_the_option_sites(hosts: World) -> None:
     document = hosts.topology().model_dump(mode="json")
     document["sites"][2]["attachments"] = []
     hosts.put_topology(Topology.model_validate(document))

@@ -233,7 +233,7 @@ def test_a_file_server_that_returns_takes_over_no_network(world: World) -> None:
         assert servers(world) == ["brno-gw"]
 
 
-def test_a_returning_only_file_server_serves_its_networks_again(world: World) -> None:
+def test_a_sites_only_file_server_serves_again_after_its_return(world: World) -> None:
     put(world, vpn=True)
     with kept_topology(world):
         world.put_topology(topology_with_gateways(brno=(gateway("brno-gw"), gateway("brno-files"))))

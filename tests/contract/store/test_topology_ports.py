@@ -51,7 +51,10 @@ def test_a_port_of_a_switch_with_unsaved_changes_stays(world: World) -> None:
 
 
 def test_the_removal_of_a_port_in_use_causes_one_error(world: World) -> None:
-    """The switch of the port has unsaved changes. The remedy for a port with a VLAN suffices."""
+    """The port carries a VLAN, and its switch has unsaved changes.
+
+    Only the VLAN causes an error, because the remedy of this error suffices.
+    """
     former = world.topology()
     document = former.model_dump(mode="json")
     document["sites"][0]["switches"][0]["ports"].remove("p1")

@@ -61,7 +61,7 @@ def test_a_bandwidth_with_a_unit_is_bad_input(run: RunCommand) -> None:
 @pytest.mark.parametrize(
     ("size", "reason"), [("4gib", ""), ("8mb", ""), ("8", ": a number without a unit is in MiB"), ("17tb", "")]
 )
-def test_sizes_have_the_error_text_of_jobs(run: RunCommand, size: str, reason: str) -> None:
+def test_a_malformed_size_has_the_error_of_job_requests(run: RunCommand, size: str, reason: str) -> None:
     result = run(*CREATE, "--memory", size)
     assert result.exit_code == 2
     assert f"'--memory': expected a size from 16mb to 16tb, such as 4gb, got '{size}'{reason}\n" in result.stderr

@@ -87,7 +87,7 @@ def test_a_declined_change_is_not_made(run: RunCommand, in_use: FakeSbf) -> None
     assert (result.exit_code, in_use.put) == (1, [])
 
 
-def test_a_topology_in_other_use_needs_yes_too(run: RunCommand, in_use: FakeSbf, tmp_path: Path) -> None:
+def test_a_topology_with_ports_in_other_use_needs_yes(run: RunCommand, in_use: FakeSbf, tmp_path: Path) -> None:
     (tmp_path / "t.yaml").write_text(json.dumps(TOPOLOGY))
     refused = run("topology", "set", str(tmp_path / "t.yaml"))
     confirmed = run("topology", "set", str(tmp_path / "t.yaml"), "--yes")

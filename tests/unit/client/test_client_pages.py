@@ -50,10 +50,10 @@ def test_a_page_is_read_only_when_it_is_needed(client: Client) -> None:
     assert [cluster.key for cluster in clusters] == [*KEYS[1:], "late"]
 
 
-def test_the_asynchronous_twin_yields_the_same_clusters(client: Client) -> None:
+def test_the_asynchronous_client_yields_the_same_clusters(client: Client) -> None:
     async def read() -> list[str]:
-        async with AsyncClient(client) as twin:
-            return [cluster.key async for cluster in twin.iterate("eva", state="configuring", page_size=2)]
+        async with AsyncClient(client) as asynchronous:
+            return [cluster.key async for cluster in asynchronous.iterate("eva", state="configuring", page_size=2)]
 
     assert anyio.run(read) == KEYS
 

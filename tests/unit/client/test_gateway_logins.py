@@ -153,7 +153,7 @@ def test_a_refusal_is_not_repeated_at_the_second_gateway(tmp_path: Path) -> None
     assert run_proxy(tmp_path, 1, 0) == ["gw1.gateway"]
 
 
-def test_the_files_are_private(tmp_path: Path) -> None:
+def test_the_files_of_a_login_are_private(tmp_path: Path) -> None:
     folder = tmp_path / "login"
     request_login_files(FakeSbf(), "demo", folder)
     modes = {path.name: path.stat().st_mode & 0o777 for path in (folder, *folder.iterdir())}

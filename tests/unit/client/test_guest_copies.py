@@ -49,7 +49,7 @@ def test_two_sources_with_one_name_are_bad_input(tmp_path: Path) -> None:
         list_sources([tmp_path / "a/x", tmp_path / "b/x"])
 
 
-def test_a_folder_may_be_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_may_be_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert list_sources(["."]) == {tmp_path.name: tmp_path}
 

@@ -39,7 +39,7 @@ def receive(target: Path, *members: tuple[str, bytes, str]) -> None:
         [("evil", tarfile.FIFOTYPE, "")],
     ],
 )
-def test_no_file_is_written_outside(tmp_path: Path, members: list[tuple[str, bytes, str]]) -> None:
+def test_no_file_is_written_outside_the_target_folder(tmp_path: Path, members: list[tuple[str, bytes, str]]) -> None:
     outside, target = tmp_path / "outside", tmp_path / "target"
     outside.mkdir()
     target.mkdir()

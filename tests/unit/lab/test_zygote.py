@@ -1,4 +1,4 @@
-"""Tests of starting services after the zygote has ended. The zygote is the process that forks the nodes' services."""
+"""Tests of starting services when the zygote ends. The zygote is the process that forks the nodes' services."""
 
 import os
 import socket
@@ -35,7 +35,7 @@ def test_a_service_start_fails_after_the_zygotes_end(zygote_end: socket.socket) 
         start_service(zygote, zygote_end)
 
 
-def test_a_service_fails_if_the_zygote_does_not_answer(zygote_end: socket.socket) -> None:
+def test_a_service_start_fails_if_the_zygote_ends_meanwhile(zygote_end: socket.socket) -> None:
     zygote = Zygote(())
     zygote.listen()
 

@@ -125,7 +125,7 @@ def test_links_between_moved_elements_belong_to_their_new_sites(order: list[int]
         assert getattr(shared, name) == getattr(parsed, name)
 
 
-def test_equal_links_are_grouped_once() -> None:
+def test_equal_links_reuse_the_former_groups_by_site() -> None:
     former, document = three_sites(), three_sites().model_dump(mode="json")
     for site in document["sites"]:
         site["hosts"][0]["open_filters"] = True

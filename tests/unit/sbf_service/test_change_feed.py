@@ -59,7 +59,7 @@ def test_the_lowest_version_of_a_topic_is_compared() -> None:
     run(act)
 
 
-def test_topics_that_need_no_version_wake_waiters() -> None:
+def test_topics_without_compared_versions_also_wake_waiters() -> None:
     async def act(feed: ChangeFeed) -> None:
         with feed.watch("element:a", uncompared=("token:t",)) as waiter:
             assert feed.list_versions() == {"element:a": None}

@@ -33,7 +33,7 @@ def test_devices_get_addresses_below_those_of_hosts(world: World, alice: str) ->
     assert make_profile(world, alice, device="phone").json()["addresses"][0] == "10.0.0.245/24"
 
 
-def test_guests_that_join_later_keep_their_order(world: World, alice: str) -> None:
+def test_a_device_does_not_change_the_addresses_of_later_guests(world: World, alice: str) -> None:
     put(world)
     make_profile(world, alice)
     guest = {"name": "m1", "host": "brno-h2", "image": "debian"}

@@ -66,7 +66,7 @@ def test_control_characters_in_a_gateways_report_are_replaced(world: World, alic
         ),
     ],
 )
-def test_a_reported_time_outside_utc_is_refused(world: World, moment: str, message: str) -> None:
+def test_a_reported_time_that_utc_cannot_express_is_refused(world: World, moment: str, message: str) -> None:
     entry = {"profile": "a", "protocol": "udp", "remote": "192.0.2.7:40000", "connected_at": moment}
     refused = ask(world, "PUT", "/v1/elements/brno-gw/vpn/connections", {"connections": [entry]})
     assert problem(refused) == (422, "bad-input", f"connections.0.connected_at: {message}")

@@ -144,7 +144,7 @@ def test_a_gateway_without_tcp_server_has_no_limits(in_world: Callable[..., Any]
     assert in_world(work) == (("no server needs the limits of connections",), ())
 
 
-def test_a_kernel_that_refuses_the_limits_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_that_the_kernel_refuses_are_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_arguments: object) -> None:
         raise Refused("the kernel refused the packet filter")
 

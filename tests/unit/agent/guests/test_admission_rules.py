@@ -92,7 +92,7 @@ def test_a_members_guest_is_checked_by_the_members_origin(images: Path, make_seg
 
 
 @pytest.mark.parametrize("origin", [ALICE, JOB])
-def test_an_unreadable_image_starts_no_guest_of_its_owner(
+def test_an_image_that_the_owner_cannot_read_starts_no_guest(
     origin: ClusterOrigin, images: Path, make_segment: Make
 ) -> None:
     (images / "busybox/image.yaml").chmod(0o600)

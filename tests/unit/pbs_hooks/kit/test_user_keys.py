@@ -101,7 +101,7 @@ def test_a_dead_file_server_delays_a_hook_once(home: Path) -> None:
 
 
 @needs_root
-def test_a_user_without_keys_has_none(home: Path) -> None:
+def test_a_home_without_the_folder_ssh_has_no_keys(home: Path) -> None:
     (home / ".ssh").rmdir()
     assert user_keys.read_user_keys("nobody") == []
 

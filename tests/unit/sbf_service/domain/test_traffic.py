@@ -73,6 +73,6 @@ def test_the_number_of_samples_is_bounded() -> None:
     assert [one.counters[0] for one in samples] == list(range(MAX_SAMPLES, 2 * MAX_SAMPLES))
 
 
-def test_samples_survive_the_database() -> None:
+def test_formatted_samples_are_parsed_unchanged() -> None:
     samples = (sample(0.125, 2**63 - 1, 1, 2, 3), sample(30, 2**63 - 1, 4, 5, 6))
     assert parse_samples(format_samples(samples)) == samples
