@@ -142,7 +142,7 @@ class TopologyDraft:
                 )
 
     def notes(self, part: SitePart) -> Iterator[str]:
-        """Yield notes on missing parts of the draft. Without any reading, no draft is written, so yield no notes."""
+        """Yield notes on missing parts of the draft. If no switch was read, yield no notes: no draft is written."""
         if not any(survey.is_read for survey in self.surveys):
             return
         drafted = {switch.name for switch in part.site.switches}

@@ -41,7 +41,7 @@ class ClusterRow(Base):
       ``shares_with``.
     - ``spec``: the spec as requested. ``resolved``: the spec with SBF's choices, such as addresses, or None.
     - ``login``: the guests' login name and the public keys that permit a login, as JSON. None: the guests get no seed
-      (the data that a guest reads at its first boot).
+      (the configuration that a guest reads when it boots).
     - ``images``: the sources of the guests' catalogue images, by name, as JSON. None: no such images.
     - ``request_id``, ``traceparent``: the request ID and trace context of the call that created the cluster, or of the
       call that ended the cluster. None: neither call is known.
