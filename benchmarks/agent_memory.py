@@ -27,7 +27,7 @@ compute the memory of several processes together, add their PSS: the sum counts 
 
 Almost all of the memory is in use. With 200 clusters, Python's allocator has 30 MB of objects and 2 MB of free blocks;
 the C library's allocator has 15 MB in use and less than 1 MB free. Neither another allocator nor more garbage
-collections would help. Of the modules that pyroute2 imports, the agent does not use 2 MB.
+collections would help. pyroute2 also imports modules that the agent does not use (2 MB).
 
 Four changes would reduce the memory, but the agent makes none of them. Our own encoding of netlink's messages instead
 of pyroute2 would save 10 MB (7 MB for the import, and 3 MB for messages), but a maintained library knows the kernel's

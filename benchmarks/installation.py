@@ -115,7 +115,7 @@ class MeasuredSbf:
         return time.monotonic() - started
 
     def end(self, key: str) -> None:
-        """Delete a cluster and wait until it is gone."""
+        """Delete a cluster and wait until the cluster is released."""
         self.call("DELETE", f"/v1/clusters/{key}")
         self.confirm_hosts()
         self.wait(key, "released")

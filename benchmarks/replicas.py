@@ -67,20 +67,20 @@ def run() -> Iterator[Measurement]:
         return
     cases = [Case(n, disjoint, by_site) for n in REPLICAS for disjoint in (True, False) for by_site in (False, True)]
     rates: dict[Case, list[float]] = defaultdict(list)
-    shares: dict[Case, list[float]] = defaultdict(list)
+    processor_ms: dict[Case, list[float]] = defaultdict(list)
     for _ in range(REPETITIONS):
         for case in cases:
-            rate, processor_s = measure(case)
+            rate, used_ms = measure(case)
             rates[case].append(rate)
-            shares[case].append(processor_s)
+            processor_ms[case].append(used_ms)
     for case in cases:
         yield Measurement(f"claims, {case.name}", median(rates[case]), "/s")
-        yield Measurement(f"processor time of the replicas for a claim, {case.name}", median(shares[case]), "ms")
+        yield Measurement(f"processor time of the replicas for a claim, {case.name}", median(processor_ms[case]), "ms")
     for disjoint in (True, False):
         for replicas in REPLICAS:
-            now, before = Case(replicas, disjoint, by_site=True), Case(replicas, disjoint, by_site=False)
-            ratio = median(a / b for a, b in zip(rates[now], rates[before], strict=True))
-            yield Measurement(f"{now.name}, compared with one lock", ratio, TIMES)
+            by_site, one_lock = Case(replicas, disjoint, by_site=True), Case(replicas, disjoint, by_site=False)
+            ratio = median(a / b for a, b in zip(rates[by_site], rates[one_lock], strict=True))
+            yield Measurement(f"{by_site.name}, compared with one lock", ratio, TIMES)
 
 
 def measure(case: Case) -> tuple[float, float]:

@@ -38,7 +38,7 @@ COMPARED = "virtcloud compared with networking-generic-switch"
 
 def run() -> Iterator[Measurement]:
     """Measure virtcloud's driver, then networking-generic-switch with new connections and with a reused connection."""
-    if not _installed():
+    if not _try_to_install():
         print(f"SKIPPED: side by side: {PACKAGE} cannot be installed here", file=sys.stderr)  # noqa: T201
         return
     with switches(1) as emulated:
@@ -88,7 +88,7 @@ def _time_generic_switch(address: str, *, reuse: bool, vlans: list[int]) -> list
     return durations
 
 
-def _installed() -> bool:
+def _try_to_install() -> bool:
     marker = HOME / "installed"
     if marker.exists():
         return True

@@ -67,7 +67,10 @@ class ChangeReader:
             self._doorbell = None
 
     def poll_once(self) -> None:
-        """Publish each topic whose version in the database differs from the version that a waiting call has read."""
+        """Publish each topic whose version in the database differs from the version that a waiting call has read.
+
+        Also publish the topic of revoked tokens if its version has changed since the previous poll.
+        """
         self.before_poll()
         known = {**self.omit_current(self.feed.list_versions()), TOKENS_TOPIC: self._revoked_tokens}
         with self.store.read() as unit:

@@ -51,12 +51,12 @@ def log_to_stderr() -> None:
     logging.getLogger("sbf_service").setLevel(logging.INFO)
     for library in ("paramiko", "ncclient", "pyeapi", "napalm"):
         logging.getLogger(library).setLevel(logging.CRITICAL)
-    logging.getLogger("uvicorn.error").addFilter(_is_no_refused_handshake)
+    logging.getLogger("uvicorn.error").addFilter(_is_relevant)
 
 
-def _is_no_refused_handshake(record: logging.LogRecord) -> bool:
-    """Return False for uvicorn's error about a WebSocket that never opened.
+def _is_relevant(record: logging.LogRecord) -> bool:
+    """Return False for uvicorn's error about a WebSocket that never opened, and True for every other record.
 
-    SBF refused such a WebSocket, or the user closed the WebSocket before it opened.
+    Such a WebSocket is no fault: SBF refused the WebSocket, or the user closed it before it opened.
     """
     return record.msg != "ASGI callable returned without completing handshake."

@@ -138,7 +138,7 @@ class ServiceTiming(Document):
 
     @property
     def lease(self) -> timedelta:
-        """The time after which a worker's lease on an element expires unless it is renewed."""
+        """The time after which a replica's lease on a device expires if the replica does not renew the lease."""
         return timedelta(seconds=self.worker_lease)
 
 
@@ -229,7 +229,10 @@ class ServiceSettings(Document):
     )
     replica: Name | None = Field(None, description="Name of this replica if several replicas share one database.")
     workers: int = Field(
-        64, ge=1, le=1000, description="Largest number of elements that are reconciled at the same time."
+        64,
+        ge=1,
+        le=1000,
+        description="Largest number of switches and provider edges that this replica reconciles at the same time.",
     )
     device_threads: int = Field(
         16,

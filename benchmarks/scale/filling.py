@@ -65,15 +65,15 @@ class _Filler:
 
         Delete the claimed VLAN IDs from the free VLAN IDs, and update the rows of elements.
         """
-        ended = [
-            (number, ended)
-            for ended, count in ((True, self.size.ended), (False, self.size.live))
+        clusters = [
+            (number, is_ended)
+            for is_ended, count in ((True, self.size.ended), (False, self.size.live))
             for number in range(count)
         ]
-        for group in _split(ended, BATCH):
+        for group in _split(clusters, BATCH):
             parts = [self._make_cluster(number, ended=is_ended) for number, is_ended in group]
-            for row, count in ((ClusterRow, 0), (PlacementRow, 1), (ClaimRow, 2)):
-                _insert(self.unit, row, (values for part in parts for values in part[count]))
+            for index, row in enumerate((ClusterRow, PlacementRow, ClaimRow)):
+                _insert(self.unit, row, (values for part in parts for values in part[index]))
         self.unit.connection.exec_driver_sql(
             "DELETE FROM free_numbers WHERE EXISTS (SELECT 1 FROM claims "
             "WHERE claims.site = free_numbers.site AND claims.vlan = free_numbers.vlan)"

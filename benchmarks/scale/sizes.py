@@ -22,7 +22,8 @@ LEAST_POOL = 500
 class Regions:
     """The division of ``sites`` sites into regions.
 
-    Each region has ``region_sites`` sites. The last region also has the remaining sites, if there are any.
+    Each region has ``region_sites`` sites. The last region also has the remaining sites, if there are any. If there are
+    fewer than ``region_sites`` sites, one region has all sites.
     """
 
     sites: int

@@ -19,7 +19,7 @@ from pbs_hooks.openpbs.server_state import (
     RESOURCES,
     SERVER_HOOK,
     InstallationChange,
-    InstalledHook,
+    PbsHook,
     ServerState,
     build_hook,
 )
@@ -64,7 +64,7 @@ def plan_installation(
 
 def build_wanted_hook(
     kind: HookKind, sources: HookSources, requested: RequestedSettings, server: ServerState
-) -> InstalledHook:
+) -> PbsHook:
     """Return the wanted state of a hook: its program, and its installed settings with the requested changes.
 
     Raise BadInput if the installed settings are no JSON object, or if the hook would reject the updated settings.
@@ -96,7 +96,7 @@ def _not_an_object(name: str, found: str) -> BadInput:
     )
 
 
-def check_program(installation: PbsInstallation, hook: InstalledHook) -> None:
+def check_program(installation: PbsInstallation, hook: PbsHook) -> None:
     """Compile a program with the server's Python.
 
     Raise BadInput if the program does not compile. Raise Refused if Python is too old.

@@ -19,7 +19,7 @@ from pbs_hooks.openpbs.server_state import (
     PROGRAM_TYPE,
     SETTINGS_TYPE,
     InstallationChange,
-    InstalledHook,
+    PbsHook,
     QmgrImport,
     QmgrLine,
     ServerState,
@@ -160,9 +160,7 @@ def read_server_state(server: QmgrServer) -> ServerState:
     return ServerState(
         parse_resources(server.run_line("list resource")),
         {
-            name: InstalledHook(
-                name, attributes, _export(server, name, PROGRAM_TYPE), _export(server, name, SETTINGS_TYPE)
-            )
+            name: PbsHook(name, attributes, _export(server, name, PROGRAM_TYPE), _export(server, name, SETTINGS_TYPE))
             for name, attributes in hooks.items()
         },
     )

@@ -30,8 +30,8 @@ class PbsResource:
 
 
 @dataclass(frozen=True, slots=True)
-class InstalledHook:
-    """A hook, with its attributes as PBS writes them, and its settings (JSON)."""
+class PbsHook:
+    """A hook as wanted or as installed, with its attributes as PBS writes them, and its settings (JSON)."""
 
     name: str
     attributes: Mapping[str, str]
@@ -83,13 +83,13 @@ needs a hook that also has the event ``exechost_startup``. In this event, the Mo
 """
 
 
-def build_hook(name: str, program: str, settings: Mapping[str, Any]) -> InstalledHook:
+def build_hook(name: str, program: str, settings: Mapping[str, Any]) -> PbsHook:
     """Return the wanted state of the hook ``name``; ``program`` is its bundle."""
     digest = hashlib.sha256(program.encode()).hexdigest()[:12]
     text = f"{HOOK_MARK}; changes are lost. Bundle {digest}.\n{program}"
     common = {"type": "site", "enabled": "true", "user": "pbsadmin", "order": HOOK_ORDER}
     attributes = {**common, "event": ",".join(HOOK_EVENTS[name]), **HOOK_ATTRIBUTES[name]}
-    return InstalledHook(name, attributes, text, json.dumps(dict(settings), indent=1, sort_keys=True) + "\n")
+    return PbsHook(name, attributes, text, json.dumps(dict(settings), indent=1, sort_keys=True) + "\n")
 
 
 OBJECT_HEADER = re.compile(r"(Hook|Resource|Node|Server) (\S+)")
@@ -100,7 +100,7 @@ class ServerState:
     """The observed state of a server: all custom resources, and the hooks with virtcloud's names."""
 
     resources: Mapping[str, PbsResource] = field(default_factory=dict)
-    hooks: Mapping[str, InstalledHook] = field(default_factory=dict)
+    hooks: Mapping[str, PbsHook] = field(default_factory=dict)
 
 
 def parse_qmgr_list(text: str) -> dict[str, dict[str, str]]:
@@ -168,7 +168,7 @@ class InstallationChange:
 
 
 def compute_installation(
-    resources: Sequence[PbsResource], hooks: Sequence[InstalledHook], server: ServerState
+    resources: Sequence[PbsResource], hooks: Sequence[PbsHook], server: ServerState
 ) -> list[InstallationChange]:
     """Return the changes that an installation needs.
 
@@ -204,7 +204,7 @@ def compute_removal(resources: Sequence[PbsResource], server: ServerState) -> li
     ]
 
 
-def _refuse_foreign(hook: InstalledHook | None) -> None:
+def _refuse_foreign(hook: PbsHook | None) -> None:
     if hook is not None and not hook.ours:
         raise Unsafe(
             f"hook {hook.name}: expected a hook that 'virtcloud pbs install' wrote, got a foreign hook; left "
@@ -224,10 +224,10 @@ def _compare_resource(wanted: PbsResource, found: PbsResource | None) -> Iterato
         )
 
 
-def _compare_hook(wanted: InstalledHook, installed: InstalledHook | None) -> Iterator[InstallationChange]:
+def _compare_hook(wanted: PbsHook, installed: PbsHook | None) -> Iterator[InstallationChange]:
     if installed is None:
         yield InstallationChange(f"create hook {wanted.name}", (QmgrLine(f"create hook {wanted.name}"),))
-        installed = InstalledHook(wanted.name, {}, "", "")
+        installed = PbsHook(wanted.name, {}, "", "")
     yield from _compare_settings(wanted, installed)
     yield from _compare_attributes(wanted, installed)
     if wanted.program != installed.program:
@@ -235,7 +235,7 @@ def _compare_hook(wanted: InstalledHook, installed: InstalledHook | None) -> Ite
         yield InstallationChange(description, (QmgrImport(wanted.name, PROGRAM_TYPE, wanted.program),))
 
 
-def _compare_settings(wanted: InstalledHook, installed: InstalledHook) -> Iterator[InstallationChange]:
+def _compare_settings(wanted: PbsHook, installed: PbsHook) -> Iterator[InstallationChange]:
     """Yield the change of a hook's settings, if any.
 
     This change must precede the change of the program, because a new program may not accept the old settings.
@@ -259,7 +259,7 @@ def _format_settings(settings: str) -> list[str]:
     return [f"{key} = {json.dumps(read[key])}" for key in sorted(read)]
 
 
-def _compare_attributes(wanted: InstalledHook, installed: InstalledHook) -> Iterator[InstallationChange]:
+def _compare_attributes(wanted: PbsHook, installed: PbsHook) -> Iterator[InstallationChange]:
     """Yield the changes of a hook's attributes. ``event`` is first: PBS rejects ``fail_action`` without an event.
 
     These changes must precede the change of the program. If a hook with a program gets ``freq``, OpenPBS 23.06 also

@@ -4,7 +4,7 @@ The messages come from the API. If the API's message names no remedy, this modul
 remedies for agents' messages with the page "When something fails", and the commands in remedies with the runbook.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -220,8 +220,7 @@ def find_state_level(state: ClusterState) -> Level:
     return STATE_LEVELS.get(state, Level.BUSY)
 
 
-def sites_of(principal_sites: Iterable[Name], troubles: Iterable[Trouble]) -> list[Trouble]:
-    """Return the troubles at the given sites, the worst first. Return all troubles if no site is given."""
-    sites = set(principal_sites)
+def select_troubles(troubles: Iterable[Trouble], sites: Collection[Name]) -> list[Trouble]:
+    """Return the troubles at ``sites``, the worst first. Return all troubles if ``sites`` is empty."""
     found = [trouble for trouble in troubles if not sites or trouble.site in sites]
     return sorted(found, key=lambda trouble: (-ORDER.index(trouble.level), trouble.site, trouble.subject))

@@ -1,8 +1,8 @@
 """Admission control: request limits, quotas, and the admission rules of hosts. Pure.
 
-Request limits apply to one call. Quotas apply to all clusters of one user. In the topology, a host or site can have an
-admission rule that admits only certain users, or only batch jobs. The topology also lists the images that users can
-choose, and the hosts that allow open filters.
+Request limits apply to one call, to one cluster, or to one user's SSH keys and certificates. Quotas apply to all
+clusters of one user. In the topology, a host or site can have an admission rule that admits only certain users, or only
+batch jobs. The topology also lists the images that users can choose, and the hosts that allow open filters.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

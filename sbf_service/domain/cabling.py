@@ -187,7 +187,7 @@ class LinkCable:
     side_b: tuple[PortRef, ...]
 
     @property
-    def ends(self) -> frozenset[PortRef]:
+    def link_ports(self) -> frozenset[PortRef]:
         """All ports of the link."""
         return frozenset((*self.side_a, *self.side_b))
 
@@ -255,7 +255,7 @@ class _CableCheck:
         ``reported`` contains the ends of the topology's wrong cables (`CableView.is_wrong`). Omit observed cables with
         an end in ``reported``.
         """
-        linked = {end for cable in list_cables(self.topology) for end in cable.ends} | set(self._uplinks())
+        linked = {end for cable in list_cables(self.topology) for end in cable.link_ports} | set(self._uplinks())
         yielded = set[frozenset[str]]()
         for seen in self.observations:
             pair = frozenset((seen.port, str(seen.peer)))
@@ -273,7 +273,7 @@ class _CableCheck:
 
 def _is_misplaced(seen: NeighbourObservation, cable: LinkCable) -> bool:
     """Return whether the neighbour is an end of the cable, but the reporting port is not in the cable's link."""
-    return seen.peer in (cable.a, cable.b) and seen.port not in cable.ends
+    return seen.peer in (cable.a, cable.b) and seen.port not in cable.link_ports
 
 
 def _make_cable_view(cable: LinkCable, state: CableState, texts: Sequence[str]) -> CableView:

@@ -27,7 +27,7 @@ _DEFAULT_NAME = re.compile(r"vlan[ _-]?0*(\d+)", re.IGNORECASE)
 """The names that platforms give to unnamed VLANs: ``VLAN0150``, ``VLAN 0150``, ``VLAN150``."""
 
 _SBF_NAME = re.compile(r"vc-([1-9]\d{0,3})(?:-\d+)?")
-_ALL_VLANS = frozenset(range(2, 4095))
+_ALL_BUT_DEFAULT = frozenset(range(2, 4095))
 
 
 def make_vlan_name(vlan: VlanId, names: Mapping[int, str] = MappingProxyType({})) -> str:
@@ -78,7 +78,7 @@ def find_stated_vlans(listed: Iterable[int], managed: VlanSet) -> VlanSet:
     Return no VLAN ID for a port that lists every VLAN: such a list does not show the VLANs in use.
     """
     vlans = frozenset(listed)
-    return VlanSet() if vlans >= _ALL_VLANS else managed & vlans
+    return VlanSet() if vlans >= _ALL_BUT_DEFAULT else managed & vlans
 
 
 def _find_foreign_vlans(observed: SwitchObserved, owned: VlanSet) -> Iterator[ForeignVlan]:

@@ -41,7 +41,7 @@ def publishes(gateway: Gateway) -> bool:
     return gateway.outside is not None and gateway.outside.publish_ports is not None
 
 
-def make_publisher(topology: Topology, site: Name | None) -> GatewayRole:
+def make_publisher_role(topology: Topology, site: Name | None) -> GatewayRole:
     """Return the role of the gateways at ``site`` that publish ports.
 
     Raise NoGateway if no gateway at ``site`` publishes ports.

@@ -22,7 +22,7 @@ class ServedNetwork:
 
 
 def find_service_node(topology: Topology, gateways: Iterable[Name]) -> Name | None:
-    """Return the gateway that serves a network: the first file server in ``gateways``, or None.
+    """Return the gateway that serves a network: the first gateway with a file server (NFS) in ``gateways``, or None.
 
     ``gateways`` are the gateways of the network in order of preference. The present service node comes first.
     """
@@ -30,11 +30,11 @@ def find_service_node(topology: Topology, gateways: Iterable[Name]) -> Name | No
 
 
 def choose_service_node(topology: Topology, cluster: LiveCluster, alive: Collection[Name]) -> Name:
-    """Return the gateway that serves a new cluster: the first file server among the cluster's gateways.
+    """Return the gateway that serves a new cluster: the first of the cluster's gateways with a file server (NFS).
 
-    If the cluster has no such gateway, return the topology's first file server in ``alive`` that is at a site of the
-    cluster and is connected to the cluster's hosts through switches. Raise NoGateway if there is no such file server
-    either.
+    If the cluster has no such gateway, return the topology's first gateway in ``alive`` that has a file server, is at a
+    site of the cluster, and is connected to the cluster's hosts through switches. Raise NoGateway if there is no such
+    gateway either.
     """
     if (chosen := find_service_node(topology, cluster.gateways)) is not None:
         return chosen

@@ -142,7 +142,7 @@ class TopologyDraft:
                 )
 
     def notes(self, part: SitePart) -> Iterator[str]:
-        """Yield notes on missing parts of the draft. Without any reading, no draft is written, so yield no notes."""
+        """Yield notes on missing parts of the draft. If no switch was read, yield no notes: no draft is written."""
         if not any(survey.is_read for survey in self.surveys):
             return
         drafted = {switch.name for switch in part.site.switches}
@@ -152,7 +152,7 @@ class TopologyDraft:
                 yield f"switch {name} is not in the draft, because {_explain_absence(survey)}"
             elif survey.is_read and not survey.neighbours and survey.fault is None:
                 yield f"switch {name} has no LLDP neighbours: add its links to the draft"
-        members = sorted({seen.port for seen in self.observations() if self._is_member_text(seen)})
+        members = sorted({seen.port for seen in self.observations() if self._has_member_port(seen)})
         if members:
             yield (
                 f"members of link aggregates: {', '.join(members)}: in the draft, add each aggregate to the switch's "
@@ -165,7 +165,7 @@ class TopologyDraft:
             yield "no host is in the draft: add hosts with their links, or name them by a pattern (hosts: [node*])"
         yield "add to the draft the site's attachments to transports; operators know the transports"
 
-    def _is_member_text(self, seen: NeighbourObservation) -> bool:
+    def _has_member_port(self, seen: NeighbourObservation) -> bool:
         return seen.in_topology and self._is_member(PortRef(seen.port))
 
 

@@ -25,7 +25,7 @@ class TopologyChange:
     topology: Topology
 
     def compute(self) -> None:
-        """Compute and cache all differences that a change of the wiring needs."""
+        """Compute and cache all differences, unless the change keeps the wiring: such a change needs no differences."""
         if not self.keeps_wiring:
             _ = self.sites, self.elements, self.changed_elements, self.lost_elements, self.lost_ports
 

@@ -164,8 +164,11 @@ class WorkerScheduler:
         return running and self._last_round is not None and self.clock() - self._last_round < STALLED_AFTER_S
 
     def wake(self, changed: Iterable[str]) -> None:
-        """Start the next round early if ``changed`` contains an element, such as ``"element:brno-sw1"``."""
-        if any(name.startswith("element:") for name in changed):
+        """Start the next round early if the change topics ``changed`` contain an element's topic.
+
+        An example of such a topic is ``"element:brno-sw1"``.
+        """
+        if any(topic.startswith("element:") for topic in changed):
             self._wake.set()
 
     @contextmanager

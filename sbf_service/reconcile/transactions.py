@@ -20,7 +20,7 @@ from sbf_service.store.error_reports import record_error
 from sbf_service.store.leases import acquire_lease, holds_lease, release_lease, renew_lease
 from sbf_service.store.network_scopes import find_confirmation_scope, find_element_scope
 from sbf_service.store.observed_state import record_failed_save, record_pending_save, record_saved
-from sbf_service.store.pools import find_clusters_of_vlans
+from sbf_service.store.pools import convert_vlans_to_clusters
 from sbf_service.store.ports import parse_removed_switch
 from sbf_service.store.revisions import increment_revisions, require_element
 from sbf_service.store.store import Store
@@ -208,10 +208,10 @@ class StoreWorkerTransactions:
         blocked = describe_blocked_vlans(reading.blocked, foreign)
         held = describe_held_vlans(task.postponed)
         about = describe_shared_vlans(task.wanted.vlans, foreign) | held | blocked
-        refused = find_clusters_of_vlans(unit, task.site, blocked)
-        waiting = find_clusters_of_vlans(unit, task.site, held | blocked)
+        refused = convert_vlans_to_clusters(unit, task.site, blocked)
+        waiting = convert_vlans_to_clusters(unit, task.site, held | blocked)
         errors = ElementClusterErrors(
-            "; ".join(about.values()), find_clusters_of_vlans(unit, task.site, about), frozenset(waiting)
+            "; ".join(about.values()), convert_vlans_to_clusters(unit, task.site, about), frozenset(waiting)
         )
         confirm_revision(unit, task.name, task.revision, self.timing.drain, reading.observed, errors if about else None)
         if refused:
@@ -222,7 +222,7 @@ class StoreWorkerTransactions:
             record_saved(unit, row, report.saved)
         if report.unsaved:
             record_failed_save(unit, row.name)
-        clusters = find_clusters_of_vlans(unit, row.site, report.about) if report.about else None
+        clusters = convert_vlans_to_clusters(unit, row.site, report.about) if report.about else None
         return record_error(
             unit, row.name, report.message, self.timing.drain, reachable=report.reachable, clusters=clusters
         )

@@ -28,7 +28,7 @@ _CLAIMS = Base.metadata.tables[ClaimRow.__tablename__]
 _FOREIGN = Base.metadata.tables[ForeignVlanRow.__tablename__]
 _OF_CLUSTER = _CLAIMS.c.cluster_id == bindparam("cluster")
 _DELETE_FREE = delete(_FREE).where(_FREE.c.site == bindparam("of"), _FREE.c.vlan == bindparam("vlan_id"))
-_DELETE_CLAIMED = delete(_FREE).where(
+_DELETE_FREE_AT_SITES = delete(_FREE).where(
     _FREE.c.site.in_(bindparam("sites", expanding=True)), _FREE.c.vlan == bindparam("vlan_id")
 )
 _INSERT_FREE = insert(_FREE)
@@ -51,7 +51,7 @@ def claim_vlans(unit: Unit, cluster_id: str, vlans: Mapping[Name, VlanId], trans
     claims = [{"site": site, "vlan": vlan, **of_cluster} for site, vlan in vlans.items()]
     for vlan in sorted(set(vlans.values())):  # usually one VLAN ID at all sites
         sites = [site for site, found in vlans.items() if found == vlan]
-        unit.connection.execute(_DELETE_CLAIMED, {"sites": sites, "vlan_id": vlan})
+        unit.connection.execute(_DELETE_FREE_AT_SITES, {"sites": sites, "vlan_id": vlan})
     unit.connection.execute(_INSERT_CLAIMS, claims)
 
 

@@ -29,7 +29,7 @@ from sbf_service.store.cluster_statuses import read_cluster_statuses
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.clusters import make_cluster_view, make_unknown_error
 from sbf_service.store.current_topology import read_topology
-from sbf_service.store.guest_seeds import find_network_hosts, record_login
+from sbf_service.store.guest_seeds import find_network_hosts, make_guest_login
 from sbf_service.store.job_proofs import check_job_proof
 from sbf_service.store.live_clusters import read_vlans
 from sbf_service.store.lock_scopes import LockScope
@@ -259,7 +259,7 @@ def _make_cluster_row(unit: Unit, new: NewCluster, cluster: LiveCluster) -> Clus
         name=spec.name,
         network=None if cluster.joined is None else cluster.joined.id,
         created_by=unit.who,
-        login=record_login(unit, spec),
+        login=make_guest_login(unit, spec),
         images=format_image_sources(cluster.images),
     )
 

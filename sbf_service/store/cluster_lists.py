@@ -24,7 +24,7 @@ _COLUMNS: Final = (ClusterRow.created_at, ClusterRow.key, ClusterRow.turn, Clust
 _KEY: Final = TypeAdapter(tuple[Moment, Word, Number, Number])
 OLDEST_FIRST: Final = PageOrder(CursorFormat("clusters, oldest first", _KEY), _COLUMNS)
 NEWEST_FIRST: Final = PageOrder(CursorFormat("clusters, newest first", _KEY), _COLUMNS, newest_first=True)
-LIVE: Final = (ClusterRow.state + literal_column("''")).in_(
+NOT_ENDED_BY_CREATION: Final = (ClusterRow.state + literal_column("''")).in_(
     [literal_column(f"'{state}'") for state in sorted(frozenset(ClusterState) - ENDED_STATES)]
 )
 """The condition that a cluster has not ended, for queries in the order of creation.
@@ -63,7 +63,7 @@ class ClusterFilter:
     def conditions(self, unit: Unit) -> list[ColumnElement[bool]]:
         """Return the SQL conditions."""
         at, on = (has_placement_at, has_placement_on) if self.includes_ended else (is_unsettled_at, is_unsettled_on)
-        found: list[ColumnElement[bool]] = [] if self.includes_ended else [LIVE]
+        found: list[ColumnElement[bool]] = [] if self.includes_ended else [NOT_ENDED_BY_CREATION]
         found += [] if self.state is None else [ClusterRow.state == self.state]
         found += [] if self.owner is None else [ClusterRow.owner == self.owner]
         found += [] if self.sites is None else [at(self.sites)]

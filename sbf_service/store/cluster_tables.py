@@ -19,10 +19,11 @@ from sbf_service.store.tables import Base, is_one_of
 from virtcloud.model.cluster import ClusterState
 
 _CREATION = ("created_at", "key", "turn", "attempt")
-_LIVE = text("state || '' IN ('active', 'configuring', 'degraded', 'draining', 'failing', 'requested')")
-"""The condition that a cluster has not ended. The text must be equal to the SQL of ``LIVE`` in ``cluster_lists.py``.
+_NOT_ENDED = text("state || '' IN ('active', 'configuring', 'degraded', 'draining', 'failing', 'requested')")
+"""The condition that a cluster has not ended.
 
-If the texts differ, SQLite does not use the indexes with this condition.
+The text must be equal to the SQL of ``NOT_ENDED_BY_CREATION`` in ``cluster_lists.py``. If the texts differ, SQLite does
+not use the indexes with this condition.
 """
 
 
@@ -41,7 +42,7 @@ class ClusterRow(Base):
       ``shares_with``.
     - ``spec``: the spec as requested. ``resolved``: the spec with SBF's choices, such as addresses, or None.
     - ``login``: the guests' login name and the public keys that permit a login, as JSON. None: the guests get no seed
-      (the data that a guest reads at its first boot).
+      (the configuration that a guest reads when it boots).
     - ``images``: the sources of the guests' catalogue images, by name, as JSON. None: no such images.
     - ``request_id``, ``traceparent``: the request ID and trace context of the call that created the cluster, or of the
       call that ended the cluster. None: neither call is known.
@@ -56,8 +57,8 @@ class ClusterRow(Base):
         Index("ix_clusters_created", *_CREATION),
         Index("ix_clusters_owner_state", "owner", "state"),
         Index("ix_clusters_owner_created", "owner", *_CREATION),
-        Index("ix_clusters_live", *_CREATION, sqlite_where=_LIVE, postgresql_where=_LIVE),
-        Index("ix_clusters_owner_live", "owner", *_CREATION, sqlite_where=_LIVE, postgresql_where=_LIVE),
+        Index("ix_clusters_live", *_CREATION, sqlite_where=_NOT_ENDED, postgresql_where=_NOT_ENDED),
+        Index("ix_clusters_owner_live", "owner", *_CREATION, sqlite_where=_NOT_ENDED, postgresql_where=_NOT_ENDED),
         Index("uq_clusters_name", "name", unique=True),
     )
 

@@ -31,7 +31,10 @@ MAX_PARAMETERS = 1000
 Id = TypeVar("Id", str, int)
 
 NAME_TYPE = String(63).with_variant(String(63, collation="C"), "postgresql")
-"""The type of site and element names, sorted without regard to the database's locale."""
+"""The type of names of sites and elements, of IDs, and of words such as roles and kinds.
+
+Texts of this type are sorted without regard to the database's locale.
+"""
 
 
 KEY_TYPE = String(275).with_variant(String(275, collation="C"), "postgresql")

@@ -94,14 +94,14 @@ def _is_due(condition: Condition, holds: ColumnElement[bool]) -> ColumnElement[b
 
 HAS_DUE_TRANSITION = or_(*(_is_due(condition, holds) for condition, holds in _HOLDS.items()))
 """The condition that a transition of a cluster is due. :func:`make_due_parameters` returns its bound parameters."""
-_HAS_OBSTACLE = _STATE.in_(sorted(list_states(Condition.INCOMPLETE)))
+_CHANGES_IF_INCOMPLETE = _STATE.in_(sorted(list_states(Condition.INCOMPLETE)))
 FIND_DUE = union(
     *(
         select(ClusterRow.id).where(_is_due(condition, holds))
         for condition, holds in _HOLDS.items()
         if condition is not Condition.INCOMPLETE
     ),
-    *(found.where(_HAS_OBSTACLE) for found in (_INCOMPLETE, _BLOCKED)),
+    *(found.where(_CHANGES_IF_INCOMPLETE) for found in (_INCOMPLETE, _BLOCKED)),
 )
 """The query for the IDs of the clusters with a due transition. Each part of the union uses an index.
 

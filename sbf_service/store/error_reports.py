@@ -46,8 +46,9 @@ def record_error(  # noqa: PLR0913 - the parts of an error report
     cluster that is complete on another gateway stays active.
 
     If a gateway becomes unreachable, other gateways take over its tasks as router and its publications where possible.
-    If a gateway becomes reachable, this gateway or other gateways replace, where possible, gateways that are still
-    unreachable as routers and publishers, and gateways without a link to the outside as routers.
+    If a gateway becomes reachable, SBF again tries to replace other gateways: routers that are still unreachable or
+    have no link to the outside (:func:`.take_over_routers`), and unreachable gateways that publish guests
+    (:func:`.take_over_publications`).
     """
     row = require_element(unit, name)
     former = row.reachable

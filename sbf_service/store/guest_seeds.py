@@ -59,7 +59,7 @@ def read_service_secret(unit: Unit, name: str = GUEST_SECRET) -> SecretBytes:
     return SecretBytes(bytes.fromhex(unit.connection.execute(_READ_SECRET, {"secret": name}).scalar_one()))
 
 
-def record_login(unit: Unit, spec: ClusterSpec) -> str:
+def make_guest_login(unit: Unit, spec: ClusterSpec) -> str:
     """Return the login of a new cluster's guests, as JSON.
 
     Omit the owner's current keys if the cluster has no guests.

@@ -64,7 +64,7 @@ class InstallationCounts:
     - ``oldest_degraded_s``: the time in seconds for which the longest-degraded cluster has been degraded; 0 if no
       cluster is degraded.
     - ``last_backup``: the time of the last backup, or None.
-    - ``failing_names``: the number of FQDNs that each gateway cannot resolve, by gateway.
+    - ``failing_names``: the number of FQDNs with an error in the gateway's latest report, by gateway.
     """
 
     clusters: Mapping[ClusterState, int]

@@ -143,7 +143,7 @@ def read_network_addresses(unit: Unit, network: ClusterRow) -> NetworkAddresses:
 
 
 def read_other_addresses(unit: Unit, network: ClusterRow, spec: ClusterSpec) -> tuple[str, ...]:
-    """Return those addresses in use in a network that are in no running cluster's spec, without prefix length.
+    """Return those addresses in use in a network that no guest of a running cluster has, without prefix length.
 
     These addresses belong to gateways, users' devices, the router, or guests in quarantine. A guest is in quarantine if
     its cluster has ended, but an element has not confirmed the removal. ``spec`` is the network's spec as shown to

@@ -111,7 +111,7 @@ def read_cluster_keys(unit: Unit, site: str) -> dict[VlanId, str]:
     return {VlanId(row.vlan): row.key for row in unit.connection.execute(_READ_CLUSTERS, {"at": site})}
 
 
-def find_clusters_of_vlans(unit: Unit, site: str, texts: Mapping[int, str]) -> dict[str, str]:
+def convert_vlans_to_clusters(unit: Unit, site: str, texts: Mapping[int, str]) -> dict[str, str]:
     """Return ``texts`` by cluster ID instead of VLAN ID.
 
     The text of a VLAN ID becomes the text of the cluster that has claimed this VLAN ID at the site. Omit a VLAN ID that

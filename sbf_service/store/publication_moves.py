@@ -8,7 +8,7 @@ from typing import Final
 
 from sqlalchemy import bindparam, select
 
-from sbf_service.domain.publications import list_publishing_sites, make_publisher
+from sbf_service.domain.publications import list_publishing_sites, make_publisher_role
 from sbf_service.log import get_log
 from sbf_service.store.certified_networks import find_uncertified
 from sbf_service.store.cluster_documents import parse_current_spec
@@ -108,7 +108,7 @@ def _move_to_site(unit: Unit, row: ClusterRow, publication: PublicationRow, gues
     alive = find_alive_gateways(unit) - {publication.gateway}
     if not any(gateway.name in alive for gateway in topology.site(site).gateways):
         return False
-    names = connect_gateways(unit, row, make_publisher(topology, site))
+    names = connect_gateways(unit, row, make_publisher_role(topology, site))
     ordered = prefer_router(unit, network.id, names)
     possible = (name for name in ordered if name in alive and not _has_same(unit, publication, name))
     found = find_publisher(unit, network, guest, possible, publication.protocol, publication.port)

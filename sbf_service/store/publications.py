@@ -17,7 +17,7 @@ from sbf_service.domain.publications import (
     list_publishing_sites,
     make_no_port,
     make_not_certified,
-    make_publisher,
+    make_publisher_role,
 )
 from sbf_service.store.certified_networks import find_uncertified
 from sbf_service.store.cluster_documents import parse_current_spec
@@ -188,7 +188,7 @@ def _choose_site(unit: Unit, row: ClusterRow, requested: Name | None, present: C
     sites = [requested] if requested else possible
     reasons = []
     for site in sites or list(cluster.vlans)[:1]:
-        make_publisher(read_topology(unit), site)
+        make_publisher_role(read_topology(unit), site)
         reason = find_uncertified(unit, row.network or row.id, site)
         if reason is None:
             return site
@@ -211,7 +211,7 @@ def _add(unit: Unit, row: ClusterRow, guest: Guest, request: PublicationRequest)
     Prefer gateways whose agents are not stale, and among these gateways the network's router.
     """
     topology, network = read_topology(unit), read_networks(unit, [row])[row.network or row.id]
-    names = connect_gateways(unit, row, make_publisher(topology, request.site))
+    names = connect_gateways(unit, row, make_publisher_role(topology, request.site))
     alive = find_alive_gateways(unit)
     ordered = sorted(prefer_router(unit, network.id, names), key=lambda one: one not in alive)
     found = find_publisher(unit, network, guest, ordered, request.protocol)

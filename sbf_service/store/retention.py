@@ -148,7 +148,7 @@ def _prune_clusters(store: Store, limits: RetentionLimits, folder: Path, batch: 
 
 
 def _is_ended_before(unit: Unit, limits: RetentionLimits) -> ColumnElement[bool]:
-    """Return the condition that a cluster ended too long ago, or that too many other clusters have ended since.
+    """Return the condition that the removal of an ended cluster began too long ago, or that too many began later.
 
     Clusters whose removal began less than ``MIN_DAYS`` ago never meet the condition.
     """

@@ -57,8 +57,8 @@ def start_services(unit: Unit, topology: Topology, row: ClusterRow, cluster: Liv
 def move_services(unit: Unit, change: TopologyChange, live: Iterable[LiveCluster]) -> set[str]:
     """Record another service node for each network whose service node no longer offers the services.
 
-    Assign addresses to the new service nodes. Return these nodes and the hosts of these networks, because their wanted
-    documents change. Also record the service nodes of networks that an older version of SBF created.
+    Assign addresses to the new service nodes. Return these nodes and the hosts and gateways of these networks, because
+    their wanted documents change. Also record the service nodes of networks that an older version of SBF created.
     """
     served = {one.id: one for one in live if one.joined is None and one.spec.services}
     recorded = _read_service_nodes(unit, served)

@@ -51,7 +51,7 @@ class _DatabaseFile:
         """Raise OperationalError if a new connection would open a file other than the first transaction's file.
 
         If the former file is missing, SQLite would create a new file, and delete the former file's write-ahead log,
-        which still contains confirmed rows. If the former file came back after that, old and new connections would use
+        which still contains committed rows. If the former file came back after that, old and new connections would use
         two different logs.
         """
         if self._opened is not None:

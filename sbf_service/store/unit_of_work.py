@@ -1,4 +1,4 @@
-"""A unit of work: a database transaction with the database's time, audit rows and change topics.
+"""A unit of work: the work of one caller in a database transaction, with its audit rows and change topics.
 
 :mod:`.store` opens and commits units, and publishes their changes.
 """
@@ -51,7 +51,7 @@ class UnitValues:
 
 @dataclass(slots=True)
 class Unit:
-    """One unit of work.
+    """One unit of work. The units of a group commit (:mod:`.group_commit`) share a transaction.
 
     After the commit, the store publishes the topics in ``changed``. All units of a store share the ``cache``, but a
     dry run has its own copy. ``scope`` is the locked scope, or None if the unit locks everything or a single row, or

@@ -50,7 +50,7 @@ class FreeVlanRow(Base):
 class CreatedVlanRow(Base):
     """A VLAN that SBF created, or is about to create, on an element.
 
-    SBF deletes only VLANs with such a row or with SBF's name (``sbf_service/domain/ownership.py``).
+    SBF deletes only VLANs with such a row, and VLANs with SBF's name and a known VLAN ID (``domain/ownership.py``).
     """
 
     __tablename__ = "created_vlans"

@@ -84,7 +84,7 @@ def handle(pbs: Any) -> None:
 
 
 EMPTY_SETTINGS = MomSettings("", 0, 0)
-"""The settings with which :func:`handle` rejects a job. A rejection uses none of the site's settings."""
+"""A placeholder with which :func:`handle` rejects a job. A rejection uses no settings, because they may be invalid."""
 
 
 def _dispatch(pbs: Any) -> None:

@@ -107,7 +107,7 @@ SERVER_SETTINGS = OrderedDict(
                 "seconds from 1 to 3600",
                 seconds_between(1, 3600),
                 60,
-                "After a timeout, the hook makes no call for this time.",
+                "After a timeout or another slow failure of a call, the hook makes no call for this time.",
             ),
         ),
         (

@@ -51,7 +51,7 @@ class ServerHookEvent:
         return str(self._event.requestor_host)
 
     @property
-    def from_here(self) -> bool:
+    def caller_is_local_user(self) -> bool:
         """Whether the caller's user name denotes the same user on the caller's host and on the server's host."""
         server = self.pbs.server()
         here = (self.pbs.get_local_nodename(), server.name, getattr(server, "server_host", None))

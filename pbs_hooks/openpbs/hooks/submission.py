@@ -144,7 +144,7 @@ def _check_caller(event: ServerHookEvent, user: str) -> None:
         raise RequestError(
             "spec: expected a call by %s, the owner of the file, got a call by %s" % (user, event.requestor)
         )
-    if not event.from_here:
+    if not event.caller_is_local_user:
         raise RequestError(
             "spec: expected a call from the server's host, or flatuid set on the server, got a call from %s"
             % event.requestor_host

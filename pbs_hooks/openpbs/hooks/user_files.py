@@ -61,7 +61,8 @@ def _parse_document(text: str) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_build_object)
     except _RepeatedKey:
-        # This JSON is also YAML, except that YAML permits no tabs between values. The error of YAML has a position.
+        # The YAML parser finds the repeated key, too, and its error contains the position. The text is JSON, and JSON
+        # is valid YAML if no tab is between values.
         return _parse_yaml(text.replace("\t", " "))
     except ValueError:
         return _parse_yaml(text)

@@ -200,7 +200,7 @@ def run_prologue(call: ScriptCall, settings: ScriptSettings) -> None:
     patience = RetryBudget(settings.patience)
     sbf = JobSbfClient(settings.where, call.key, patience)
     run = _build_run(call, settings)
-    # equal at each try: SBF refuses a try with another spec
+    # The deadline does not depend on the remaining time: SBF refuses a repeated request with another spec.
     deadline = max(settings.patience - REPORT_S, settings.patience * 3 / 4)
     with _withdraw_on_error(call, settings):
         announce_job(settings.socket, call, patience)

@@ -59,7 +59,7 @@ class PoolStrip:
     sets: Mapping[VlanUse, VlanSet]
 
 
-def sort_vlans(view: SiteView) -> dict[VlanUse, VlanSet]:
+def group_vlans(view: SiteView) -> dict[VlanUse, VlanSet]:
     """Return the VLAN IDs of a pool by state. Each VLAN ID has one state."""
     quarantined = view.pool & view.quarantined
     claimed, free = (view.pool & view.claimed) - quarantined, view.pool & view.free
@@ -76,7 +76,7 @@ def draw_pool(view: SiteView, clusters: Mapping[int, str]) -> PoolStrip:
 
     ``clusters`` are the keys of the clusters that the reader may see, by VLAN ID.
     """
-    sets = sort_vlans(view)
+    sets = group_vlans(view)
     uses = sorted((int(vlan), use) for use, vlans in sets.items() for vlan in vlans)
     if len(uses) <= MAX_CELLS:
         rows, width = -(-len(uses) // CELLS_PER_ROW), CELLS_PER_ROW * CELL[0]

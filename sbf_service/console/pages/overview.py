@@ -24,7 +24,7 @@ from sbf_service.console.troubles import (
     find_element_troubles,
     find_site_troubles,
     find_worst,
-    sites_of,
+    select_troubles,
 )
 from sbf_service.domain.rights import Action, ProtectedResource, is_allowed
 from sbf_service.http.auth.authorization import CurrentService
@@ -73,7 +73,7 @@ def show_overview(request: Request, service: CurrentService, browser: CurrentBro
         )
         for view in views
     ]
-    shown = sites_of(own_sites(caller), troubles)
+    shown = select_troubles(troubles, own_sites(caller))
     topology = find_topology(service, caller)
     pages = max(1, -(-len(rows) // PAGE_SIZE))
     page = min(page, pages)  # the list can have become shorter since the page was opened
@@ -112,7 +112,7 @@ def _make_tiles(rows: list[SiteSummary], transports: Mapping[Name, tuple[str, ..
 def show_troubles(request: Request, service: CurrentService, browser: CurrentBrowser) -> Response:
     """Show all troubles of elements and sites."""
     browser.caller.require(Action.READ_ELEMENT, ProtectedResource("all elements"))
-    found = sites_of(own_sites(browser.caller), list_troubles(service, browser.caller))
+    found = select_troubles(list_troubles(service, browser.caller), own_sites(browser.caller))
     return render(request, "troubles.html", {"troubles": found})
 
 

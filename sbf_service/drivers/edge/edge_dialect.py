@@ -69,7 +69,7 @@ class CircuitRecipe:
     """The lines that create a circuit, by kind of piece, in the order of creation.
 
     ``shown`` contains the lines that a complete piece has in the device's configuration. The piece can have further
-    lines, but the first word of a further line must not be in ``EdgeDialect.sorts(kind)`` of this kind of piece.
+    lines, but the first word of a further line must not be in ``EdgeDialect.first_words(kind)`` of this kind of piece.
     """
 
     make: Mapping[str, Commands]
@@ -148,7 +148,7 @@ class EdgeDialect:
         """The capabilities of the platform."""
         return EdgeCapabilities(frozenset(kind for kind, _ in self.recipes), self.reserved, atomic=bool(self.give_up))
 
-    def sorts(self, kind: str) -> frozenset[str]:
+    def first_words(self, kind: str) -> frozenset[str]:
         """Return the first words of the lines that recipes define for a kind of piece."""
         shown = (line for recipe in self.recipes.values() for line in recipe.shown.get(kind, ()))
         return frozenset(line.split()[0] for line in shown)

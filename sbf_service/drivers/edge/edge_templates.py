@@ -100,8 +100,8 @@ class EdgeTemplates:
 
         Ignore a line of the piece if no recipe for this kind of piece has a line with the same first word.
         """
-        sorts = self.dialect.sorts(piece.kind)
-        shown = {line for line in piece.body if line.split()[0] in sorts}
+        first_words = self.dialect.first_words(piece.kind)
+        shown = {line for line in piece.body if line.split()[0] in first_words}
         return shown == set(self._fill(self._recipe(circuit).shown.get(piece.kind, ()), circuit))
 
     def render_removal(self, piece: CircuitPiece, service: int) -> list[str]:

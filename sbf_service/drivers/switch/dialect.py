@@ -90,7 +90,10 @@ class PortNames:
     gap: str = ""
 
     def canonical(self, name: str) -> str:
-        """Return the canonical name: ``Gi1/0/1`` is ``GigabitEthernet1/0/1``. Names of unknown kinds stay unchanged."""
+        """Return the canonical name: ``Gi1/0/1`` is ``GigabitEthernet1/0/1``.
+
+        From a name of an unknown kind, remove only the spaces around the number.
+        """
         kind, number = _split_port_name(name)
         for long, short_forms in self.kinds.items():
             if any(form.lower().startswith(kind.lower()) for form in (long, *short_forms)) and kind:

@@ -81,7 +81,7 @@ class PeerHttpProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # uv
     def connection_made(self, transport: BaseTransport) -> None:
         """Read the peer credentials once per connection."""
         super().connection_made(transport)
-        self._await_request(None)
+        self._schedule_check(None)
         connection = transport.get_extra_info("socket")
         detect_lost_peer(connection)
         uid = peer_uid(connection)
@@ -100,7 +100,7 @@ class PeerHttpProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # uv
         self._has_received = True
         super().data_received(data)
 
-    def _await_request(self, former: object) -> None:
+    def _schedule_check(self, former: object) -> None:
         self._request_timer = self.loop.call_later(REQUEST_TIMEOUT_S, self._check_request, former)
 
     def _check_request(self, former: object) -> None:
@@ -131,7 +131,7 @@ class PeerHttpProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # uv
         if is_idle:
             transport.close()
         else:
-            self._await_request(state)
+            self._schedule_check(state)
 
     def _awaits_body(self) -> bool:
         """Return whether the client must now send a part of the body.

@@ -1,6 +1,6 @@
 """Cisco IOS-XE with Ethernet virtual connections (ASR 900, ASR 920, ASR 1000, ME 3600X).
 
-A cluster consists of a service instance on the port, a bridge domain, and a connection to the backbone. With ``vpls``,
+A circuit consists of a service instance on the port, a bridge domain, and a connection to the backbone. With ``vpls``,
 the connection is a VFI, signalled by LDP (RFC 4762). With ``qinq``, the connection is a service instance with the S-tag
 on the core port. The number of the bridge domain is the VLAN ID, which belongs to one cluster at the site. All ports of
 the edge share the numbers of bridge domains. VLAN 112 is in other use if bridge domain 112 contains a service instance

@@ -1,7 +1,7 @@
 """Cisco IOS-XR (ASR 9000, NCS) as a VPLS edge, signalled by LDP (RFC 4762).
 
-SBF configures a cluster as an ``l2transport`` subinterface, a bridge domain in a separate bridge group, and a VFI in
-the bridge domain. A commit applies all lines or no line. A committed change survives a restart.
+A circuit consists of an ``l2transport`` subinterface, a bridge domain in a separate bridge group, and a VFI in the
+bridge domain. A commit applies all lines or no line. A committed change survives a restart.
 
 In a VFI that all clusters of a transport share (``vpn_id``), frames keep their VLAN tags. Each subinterface filters the
 frames that it sends. Without the filter, a frame of one VLAN would leave through all subinterfaces.

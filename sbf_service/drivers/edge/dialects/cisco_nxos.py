@@ -1,6 +1,6 @@
 """Cisco NX-OS as an EVPN edge (VXLAN, RFC 8365).
 
-SBF creates the pieces of a cluster in this order: a VLAN that is named ``vc-VNI`` and has this VNI (``vn-segment``);
+SBF creates the pieces of a circuit in this order: a VLAN that is named ``vc-VNI`` and has this VNI (``vn-segment``);
 the VNI on ``nve1``, with ingress replication by BGP; the MAC-VRF under ``evpn``; and the VLAN on the trunk. The
 backbone's administrators must have enabled the features and configured ``nve1``, BGP and the BGP neighbours.
 

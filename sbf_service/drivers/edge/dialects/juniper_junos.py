@@ -1,6 +1,6 @@
 """Juniper Junos (MX) as a VPLS edge, signalled by LDP (RFC 4762), and as an EVPN edge (VXLAN, RFC 8365).
 
-For a cluster, SBF configures a unit on the port, and a routing instance that contains this unit. SBF derives the
+For a circuit, SBF configures a unit on the port, and a routing instance that contains this unit. SBF derives the
 instance's name from the service ID. A private candidate configuration is committed completely or not at all. The
 backbone's administrators must have configured ``flexible-vlan-tagging`` and ``encapsulation
 flexible-ethernet-services`` on the port.

@@ -57,8 +57,8 @@ FILTERED = (
     "show running-config | include ^interface|^ switchport|^ no switchport|^ channel-group|^ shutdown"
     "|^ ip address|^ ip unnumbered|^ ipv6 address|^ vrf|^ ip vrf"
 )
-"""Prints the lines that show a port's VLANs, and the lines that show whether the port is routed or is a member of an
-aggregate.
+"""Prints the lines that show a port's VLANs, and the lines that show whether the port is shut down, is routed, or is a
+member of an aggregate.
 """
 INTERNAL = "show vlan internal usage"
 ENCAPSULATION = "switchport trunk encapsulation dot1q"

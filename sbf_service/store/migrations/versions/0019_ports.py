@@ -50,6 +50,9 @@ def upgrade() -> None:
 
 
 def _parse_ports(carried: str) -> dict[str, str]:
-    """Return the observed state of a switch. Return an empty one if it is an edge's, whose name the switch then got."""
+    """Return the observed state of a switch.
+
+    Return an empty state if ``carried`` describes an edge: the switch later got the edge's name.
+    """
     found = json.loads(carried)
     return found if isinstance(found, dict) else {}

@@ -10,7 +10,7 @@ from batch_fakes.pbs_server import FakePbsServer, with_program
 from pbs_hooks.openpbs import hook_status, install
 from pbs_hooks.openpbs.install import HookSources
 from pbs_hooks.openpbs.qmgr import PbsInstallation
-from pbs_hooks.openpbs.server_state import SETTINGS_TYPE, InstalledHook, ServerState
+from pbs_hooks.openpbs.server_state import SETTINGS_TYPE, PbsHook, ServerState
 from virtcloud.jobs.host_names import element_of_host
 from virtcloud.model.element import ElementKind
 from virtcloud.model.element_views import ElementView
@@ -43,7 +43,7 @@ def test_a_host_lacks_its_copy_until_the_transfer_is_done() -> None:
 
 @pytest.mark.parametrize("settings", ["[1]", "null", "not JSON"])
 def test_settings_that_are_no_object_count_as_missing(settings: str) -> None:
-    server = ServerState(hooks={"virtcloud_mom": InstalledHook("virtcloud_mom", {}, "", settings)})
+    server = ServerState(hooks={"virtcloud_mom": PbsHook("virtcloud_mom", {}, "", settings)})
     assert hook_status.read_hook_settings(server, "virtcloud_mom") == {}
 
 
