@@ -93,7 +93,10 @@ def _find_output(output: Path | None) -> Path | None:
     if output is None:
         return None
     file = Path(os.path.realpath(output))
-    if not os.access(file.parent, os.W_OK | os.X_OK) or (output.exists() and not output.is_file()):
+    if output.exists() and not output.is_file():
+        kind = "a folder" if output.is_dir() else "a device or pipe"
+        raise BadInput(f"--output: expected a new or regular file, got {output}, which is {kind}: name a file")
+    if not os.access(file.parent, os.W_OK | os.X_OK):
         raise BadInput(f"--output: expected a file in a folder that you can write, got {output}")
     return file
 
