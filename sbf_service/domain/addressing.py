@@ -74,7 +74,7 @@ def plan_network(spec: ClusterSpec, identity: NetworkIdentity, *, batch: bool) -
     found = [Subnet.of(subnet).take_from_start(used, count) for subnet in subnets]
     for subnet, free in zip(subnets, found, strict=True):
         if len(free) < count:
-            raise BadInput(f"spec.subnets: {_describe_shortage(subnet, len(free), count)}")
+            raise BadInput(f"spec.subnets: {_describe_shortage(subnet, len(free), count)}{_suggest_start(subnet)}")
     return _assign(spec.model_copy(update={"subnets": subnets}), found)
 
 
@@ -205,6 +205,13 @@ def _describe_network(network: NetworkAddresses) -> str:
     if not network.gateways:
         return f"{guests} and {devices}"
     return f"{guests}, {devices} and {count_of(len(network.gateways), 'gateway address')}"
+
+
+def _suggest_start(subnet: Address) -> str:
+    """Return a remedy for a subnet whose first address for guests is not its first address, or ""."""
+    interface = ip_interface(subnet)
+    is_complete = interface.ip == interface.network.network_address
+    return "" if is_complete else f", or begin with a lower address: {interface.network}"
 
 
 def _describe_shortage(subnet: Address, free: int, needed: int) -> str:
