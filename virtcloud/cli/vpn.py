@@ -35,7 +35,7 @@ PRIVATE: Final = 0o600
 def access() -> None:
     """Join the network of a cluster from your computer with OpenVPN, or reach its guests with ssh.
 
-    Example: virtcloud access profile demo > demo.ovpn
+    Example: virtcloud access profile demo --output demo.ovpn
     """
 
 
@@ -63,9 +63,9 @@ def profile(  # noqa: PLR0913 - click passes each option by its name
     The profile is a file for any OpenVPN client of version 2.5 or later. The profile contains a private key, which SBF
     does not know. A new profile for the same computer replaces the former profile.
 
-    Example: virtcloud access profile demo > demo.ovpn
+    Example: virtcloud access profile demo --output demo.ovpn
 
-    Example: virtcloud access profile demo --device laptop --output demo.ovpn
+    Example: virtcloud access profile demo --device phone --output phone.ovpn
     """
     client = open_client(context)
     name = parse_device(device)
