@@ -330,6 +330,6 @@ def test_agents_of_earlier_versions_are_not_asked(start: Start, monkeypatch: pyt
     monkeypatch.setattr(AgentCalls, "waiting_sessions", list_without_clones)
     made = start(agent_wait=1)
     stop(made)
-    with pytest.raises(Unreachable, match="upgrade agents of earlier versions"):
+    with pytest.raises(Unreachable, match="upgrade an agent of an earlier version"):
         made.client(Role.USER, "alice").get("demo").guests.find("g1").clone("mine")
     assert made.guests.asked == []
