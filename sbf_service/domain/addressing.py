@@ -21,7 +21,7 @@ If a request lists an address of a guest, but no ``subnets``, SBF assigns no add
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_interface
 
@@ -74,7 +74,8 @@ def plan_network(spec: ClusterSpec, identity: NetworkIdentity, *, batch: bool) -
     found = [Subnet.of(subnet).take_from_start(used, count) for subnet in subnets]
     for subnet, free in zip(subnets, found, strict=True):
         if len(free) < count:
-            raise BadInput(f"spec.subnets: {_describe_shortage(subnet, len(free), count)}")
+            shortage = _describe_shortage(subnet, len(free), count)
+            raise BadInput(f"spec.subnets: {shortage}{_suggest_start(subnet, used, count)}")
     return _assign(spec.model_copy(update={"subnets": subnets}), found)
 
 
@@ -205,6 +206,13 @@ def _describe_network(network: NetworkAddresses) -> str:
     if not network.gateways:
         return f"{guests} and {devices}"
     return f"{guests}, {devices} and {count_of(len(network.gateways), 'gateway address')}"
+
+
+def _suggest_start(subnet: Address, used: Collection[str], count: int) -> str:
+    """Return the remedy to begin with a lower address, or "" if the whole subnet has too few free addresses."""
+    whole = Address(str(ip_interface(subnet).network))
+    is_enough = len(Subnet.of(whole).take_from_start(used, count)) == count
+    return f", or begin with a lower address: {whole}" if is_enough else ""
 
 
 def _describe_shortage(subnet: Address, free: int, needed: int) -> str:

@@ -156,8 +156,9 @@ class SessionRelay:
         try:
             if not await _is_done_in_time(session.agent, ends, seconds):
                 raise Unreachable(
-                    f"host {session.element}: expected its agent to connect within {seconds:g} s, it did not; check "
-                    "the agent (virtcloud element show), and upgrade agents of earlier versions"
+                    f"host {session.element}: expected its agent to connect within {seconds:g} s, it did not: check "
+                    f"that the agent runs (virtcloud element show {session.element}), and upgrade an agent of an "
+                    "earlier version"
                 )
             agent = session.agent.result()
             tasks.append(answer := asyncio.ensure_future(check_answer(session.element, agent)))

@@ -47,8 +47,8 @@ def write_archive(folder: Path, name: str, rows: Iterable[Mapping[str, object]])
             new.unlink(missing_ok=True)
         remedy = find_write_remedy(error, folder, "free space, or set another folder that SBF's user can write")
         raise BadInput(
-            f"retention.folder = '{folder}': {name} cannot be written: {error.strerror or error}; no row was deleted: "
-            f"{remedy}"
+            f"retention.folder = '{folder}': {name} cannot be written: {error.strerror or error}; its rows stay in the "
+            f"database: {remedy}"
         ) from error
     return path
 

@@ -7,7 +7,7 @@ not delete a cluster while its members (the clusters that joined its network) ar
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from sbf_service.store.tables import Base
 from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.vlan_tables import ClaimRow, ServiceClaimRow
 from virtcloud.model.cluster import ENDED_STATES
+from virtcloud.model.errors import BadInput
 
 BATCH = 1000
 TASK = "retention"
@@ -86,20 +87,31 @@ def prune(store: Store, limits: RetentionLimits, folder: Path, batch: int = BATC
     """Write old rows to files in ``folder``, and delete these rows from the database.
 
     Return the numbers of deleted rows, or None if another replica is pruning now. Raise BadInput if a file cannot be
-    written. In this case, the rows for this file stay in the database.
+    written. In this case, the rows for this file stay in the database. The audit log records the rows of earlier files.
     """
+    report = PruneReport(0, 0)
     with hold_task(store.engine, TASK) as is_held:
         if not is_held:
             return None
-        clusters = sum(_each_batch(store, limits, folder, batch, _prune_clusters))
-        audit = sum(_each_batch(store, limits, folder, batch, _prune_audit))
-    if audit or clusters:
-        with store.change_row() as unit:
-            record_audit(
-                unit, "rows_archived", why=f"{audit} audit rows and {clusters} ended clusters written to {folder}"
-            )
-        log.info("rows_archived", audit=audit, clusters=clusters, folder=folder)
-    return PruneReport(audit, clusters)
+        try:
+            for count in _each_batch(store, limits, folder, batch, _prune_clusters):
+                report = replace(report, clusters=report.clusters + count)
+            for count in _each_batch(store, limits, folder, batch, _prune_audit):
+                report = replace(report, audit=report.audit + count)
+        except BadInput:
+            _record(store, report, folder)
+            raise
+    _record(store, report, folder)
+    return report
+
+
+def _record(store: Store, report: PruneReport, folder: Path) -> None:
+    if not (report.audit or report.clusters):
+        return
+    why = f"{report.audit} audit rows and {report.clusters} ended clusters written to {folder}"
+    with store.change_row() as unit:
+        record_audit(unit, "rows_archived", why=why)
+    log.info("rows_archived", audit=report.audit, clusters=report.clusters, folder=folder)
 
 
 def _each_batch(store: Store, limits: RetentionLimits, folder: Path, batch: int, prune_batch: Any) -> Iterator[int]:  # noqa: ANN401 - one of the two functions below

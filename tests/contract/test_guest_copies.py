@@ -104,8 +104,8 @@ def test_a_failed_guest_is_named_and_others_are_copied(sshd: RealSshd, remote: P
 @pytest.mark.parametrize(
     ("source", "target", "reason"),
     [
-        ("file", ":{remote}/none/file", "none"),
         ("file", ":{remote}/none/", "none/ is no folder: create it first with mkdir"),
+        ("file", ":{remote}/none/file", "/none is no folder that you can enter: create it first with mkdir"),
         ("file", ":{remote}/taken", "taken/file is a folder"),
         ("folder", ":{remote}/taken2", "folder exists and is no folder"),
         (":{remote}/none", "target", "none: no such file or folder"),

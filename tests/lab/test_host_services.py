@@ -49,6 +49,22 @@ def twins(client: SbfClient) -> Iterator[tuple[ClusterView, ClusterView]]:
     remove(client, "first", "second")
 
 
+SERVE_DHCP = """
+ip addr add 10.9.0.1/24 dev eth0
+cat >/tmp/udhcpd.conf <<'END'
+interface eth0
+start 10.9.0.20
+end 10.9.0.20
+option subnet 255.255.255.0
+lease_file /tmp/leases
+pidfile /tmp/udhcpd.pid
+END
+busybox touch /tmp/leases
+busybox udhcpd /tmp/udhcpd.conf
+"""
+"""Makes a guest the DHCP server of its network, for one address."""
+
+
 def in_guest(lab: Lab, cluster: ClusterView, script: str) -> str:
     return run_in_guest(lab, HOSTS[0], cluster, script)
 
@@ -141,3 +157,11 @@ def test_nothing_of_a_server_remains_after_its_cluster_ends(lab: Lab, client: Sb
     processes = f"/proc/{record['pid']}/exe /proc/{metadata['pid']}/exe"
     remaining = f"ls -d {processes} {AGENT_STATE}/servers/{cluster.id} /sys/class/net/vs{record['vlan']}"
     assert lab.run(HOSTS[0], ("sh", "-c", remaining)).stdout == ""
+
+
+def test_guests_without_addresses_use_the_dhcp_server_of_a_guest(lab: Lab, client: SbfClient) -> None:
+    guests = tuple(Guest(name=f"n{i}", host=host, image="busybox", memory_mb=32) for i, host in enumerate(HOSTS, 1))
+    own = create(client, "own", ClusterSpec(owner="eva", guests=guests, subnets=(), serves=("dhcp",)))
+    run_in_guest(lab, HOSTS[0], own, SERVE_DHCP)
+    assert "10.9.0.20" in run_in_guest(lab, HOSTS[1], own, GET_LEASE).split()
+    remove(client, "own")

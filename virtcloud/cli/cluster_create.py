@@ -118,7 +118,9 @@ GUEST_OPTIONS = {
     type=click.File(encoding="utf-8-sig", errors="surrogateescape"),
     help="File with the spec as YAML or JSON, instead of --host and the options about guests ('-': stdin).",
 )
-@click.option("--owner", help="The cluster's owner.  [default: the user of your token]")
+@click.option(
+    "--owner", help="The cluster's owner.  [default: the owner in the file of --spec, else the user of your token]"
+)
 @click.option("--name", help="A name for the network, unique until the cluster has ended.")
 @click.option("--join", "joins", metavar="NETWORK", help="Join the network with this name or key as a member.")
 @click.option(

@@ -1,7 +1,7 @@
 """The options and the spec file of ``cluster create``, and the conversion of options and file into the spec."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Interface, IPv6Interface, ip_interface
 from itertools import islice
 from typing import IO
@@ -18,7 +18,7 @@ from virtcloud.model.ssh_keys import parse_user_keys
 from virtcloud.model.user_data import check_user_data
 from virtcloud.model.validation_errors import format_validation_errors
 from virtcloud.model.values import Address
-from virtcloud.model.yaml_document import read_document
+from virtcloud.model.yaml_document import parse_yaml
 
 NO_SUBNETS = "none"
 """The value of ``--subnet`` for guests without addresses."""
@@ -77,7 +77,7 @@ def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpe
     _check_placement_options(options)
     overrides = _list_overrides(options)
     if options.file:
-        spec = read_document(options.file.read(), name_of(options.file), ClusterSpec)
+        spec = _read_spec(options.file, lambda: options.owner or caller())
         return validate_spec(
             **spec.model_dump() | {key: value for key, value in overrides.items() if value is not None}
         )
@@ -92,6 +92,14 @@ def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpe
         guests = add_user_data(guests, options.user_data.read())
     sized = tuple({**guest.model_dump(), **_list_sizes(options)} for guest in guests)
     return validate_spec(**overrides | {"owner": options.owner or caller()}, hosts=options.hosts, guests=sized)
+
+
+def _read_spec(file: IO[str], default_owner: Callable[[], str]) -> ClusterSpec:
+    """Return the spec in a file. If the file names no owner, the owner is the result of ``default_owner``."""
+    document = parse_yaml(file.read(), name_of(file))
+    if isinstance(document.data, dict) and "owner" not in document.data:
+        document = replace(document, data={**document.data, "owner": default_owner()})
+    return document.read(ClusterSpec)
 
 
 def _check_file_options(options: ClusterOptions) -> None:
@@ -194,10 +202,19 @@ def add_user_data(guests: Iterable[Guest], text: str) -> tuple[Guest, ...]:
 
 
 def _parse_subnets(texts: tuple[str, ...]) -> tuple[str, ...] | None:
-    """Return the subnets of a spec: None (the default) without the option, and an empty tuple for ``none``."""
+    """Return the subnets of a spec: None (the default) without the option, and an empty tuple for ``none``.
+
+    Raise BadInput for ``none`` together with a subnet.
+    """
     if not texts:
         return None
-    return () if texts == (NO_SUBNETS,) else texts
+    others = [text for text in texts if text != NO_SUBNETS]
+    if others and len(others) < len(texts):
+        raise BadInput(
+            f"--subnet: expected subnets or {NO_SUBNETS}, got {NO_SUBNETS} and {', '.join(others)}: omit {NO_SUBNETS}, "
+            "or the subnets"
+        )
+    return tuple(others)
 
 
 def _require_image(options: ClusterOptions) -> str:

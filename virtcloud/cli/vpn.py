@@ -35,7 +35,7 @@ PRIVATE: Final = 0o600
 def access() -> None:
     """Join the network of a cluster from your computer with OpenVPN, or reach its guests with ssh.
 
-    Example: virtcloud access profile demo > demo.ovpn
+    Example: virtcloud access profile demo --output demo.ovpn
     """
 
 
@@ -63,9 +63,9 @@ def profile(  # noqa: PLR0913 - click passes each option by its name
     The profile is a file for any OpenVPN client of version 2.5 or later. The profile contains a private key, which SBF
     does not know. A new profile for the same computer replaces the former profile.
 
-    Example: virtcloud access profile demo > demo.ovpn
+    Example: virtcloud access profile demo --output demo.ovpn
 
-    Example: virtcloud access profile demo --device laptop --output demo.ovpn
+    Example: virtcloud access profile demo --device phone --output phone.ovpn
     """
     client = open_client(context)
     name = parse_device(device)
@@ -93,7 +93,10 @@ def _find_output(output: Path | None) -> Path | None:
     if output is None:
         return None
     file = Path(os.path.realpath(output))
-    if not os.access(file.parent, os.W_OK | os.X_OK) or (output.exists() and not output.is_file()):
+    if output.exists() and not output.is_file():
+        kind = "a folder" if output.is_dir() else "a device or pipe"
+        raise BadInput(f"--output: expected a new or regular file, got {output}, which is {kind}: name a file")
+    if not os.access(file.parent, os.W_OK | os.X_OK):
         raise BadInput(f"--output: expected a file in a folder that you can write, got {output}")
     return file
 

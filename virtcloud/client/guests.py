@@ -170,15 +170,19 @@ class ClusterGuest:
     def clone(self, image: str, *, stop: bool = False, progress: CloneObserver | None = None) -> CatalogueImage:
         """Create an image from the disk of the stopped guest. Return the image, whose owner is the caller.
 
-        If ``stop`` is true, first stop a running guest, and start the guest again afterwards. If ``stop`` is false, a
-        running guest raises Conflict. Call ``progress`` with each report of the host. Raise NameTaken if an image
-        with the name ``image`` exists. Raise Refused if the host cannot make the image. Raise ServiceUnreachable if the
-        session is interrupted; SBF then stores no part of the image. If SBF does not answer for 30 s after the copy, or
-        refuses to start the guest, for example because the token has expired, raise the error of the start with the
-        remedy. The message states that the guest may still be stopped, and whether the image is ready.
+        If ``stop`` is true, first stop a running guest, and start the guest again afterwards; a guest that is stopping
+        stays stopped. If ``stop`` is false, a guest that runs or is stopping raises Conflict. Call ``progress`` with
+        each report of the host. Raise NameTaken if an image with the name ``image`` exists. Raise Refused if the host
+        cannot make the image. Raise ServiceUnreachable if the session is interrupted; SBF then stores no part of the
+        image. If SBF does not answer for 30 s after the copy, or refuses to start the guest, for example because the
+        token has expired, raise the error of the start with the remedy. The message states that the guest may still be
+        stopped, and whether the image is ready.
         """
         request = SessionRequest(kind=SessionKind.CLONE, image=Name(image))
-        if not stop or self.refresh().power is GuestPower.OFF:
+        if not stop:
+            return self._clone(request, progress)
+        if self.refresh().power is GuestPower.OFF:
+            self.wait_confirmed()
             return self._clone(request, progress)
         for existing in self._sbf.images():
             if existing.name == image:

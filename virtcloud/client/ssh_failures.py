@@ -10,6 +10,8 @@ SSH_FAILED: Final = 255
 """The exit code of ssh for its own errors (ssh(1)). If a command in the guest exits with 255, ssh also exits with
 255."""
 REMEDIES: Final = {
+    "^ssh: (Could not resolve hostname|connect to host)": "this computer does not reach the gateway; connect through "
+    "SBF: --through sbf",  # ssh connects only to gateways itself: a proxy command connects to guests
     f"^{ACCOUNT}@.*Permission denied": "expected a certificate that the gateway accepts: a certificate expires after "
     "some minutes, and can be revoked earlier; repeat the command, or connect through SBF: virtcloud cluster ssh "
     "--through sbf",

@@ -59,12 +59,19 @@ def join_calls(calls: Sequence[CallContext]) -> CallContext | None:
     return CallContext(request_id=join_request_ids(calls), traceparent=trace)
 
 
+class CollectorAddress(PatternText):
+    """The address of an OpenTelemetry collector."""
+
+    __slots__ = ()
+    pattern = r"https?://[^/\s]+"
+    meaning = "the address of a collector without a path, such as http://collector:4318"
+
+
 class TelemetryKeys(Document):
     """``[telemetry]``: traces of calls, transactions, and changes of devices and hosts."""
 
-    endpoint: str | None = Field(
+    endpoint: CollectorAddress | None = Field(
         None,
-        pattern="^https?://[^/]+$",
         description="Address of an OpenTelemetry collector with OTLP over HTTP, such as `http://collector:4318`. "
         "Without this key, no traces are recorded. "
         "The key needs the extra `telemetry` (`pip install 'virtcloud[telemetry]'`).",

@@ -41,7 +41,9 @@ def explain_validation_error(detail: ErrorDetails) -> str:
     message = detail["msg"].removeprefix("Value error, ")
     if message.startswith("expected") or detail["type"] == "value_error":
         return message
-    wanted = message.removeprefix("Input should be ").removeprefix("String should have ").partition(", unable to ")[0]
+    wanted = message.removeprefix("Input should be ").removeprefix("String should have ")
+    for reason in (", unable to ", ", got "):  # the value that follows shows the reason
+        wanted = wanted.partition(reason)[0]
     return f"expected {wanted.replace('String should match', 'a text that matches')}, got {detail['input']!r}"
 
 

@@ -22,6 +22,7 @@ from sbf_service.store.current_topology import read_topology
 from sbf_service.store.elements import make_element_view
 from sbf_service.store.live_clusters import make_live_clusters
 from virtcloud.model.changes import ElementDifference
+from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES
 from virtcloud.model.edge import DEVICE_KINDS
 from virtcloud.model.element import kind_of
 from virtcloud.model.errors import Conflict, VirtcloudError
@@ -79,10 +80,9 @@ def _prepare(
         authorize_in_unit(unit, caller, Action.VERIFY_CLUSTER, key, cluster_id)
         row = require_cluster(unit, key, cluster_id)
         if row.state not in VERIFIABLE:
-            raise Conflict(
-                f"cluster {key} is {row.state}: expected an active or degraded cluster; wait for it (virtcloud cluster "
-                f"wait {key})"
-            )
+            over = row.state in LEAVING_STATES | ENDED_STATES
+            remedy = "create the cluster again" if over else f"wait for it (virtcloud cluster wait {key})"
+            raise Conflict(f"cluster {key} is {row.state}: expected an active or degraded cluster; {remedy}")
         caller.count_device_read()
         (cluster,) = make_live_clusters(unit, [row])
         topology = read_topology(unit)

@@ -322,8 +322,15 @@ def test_a_scheduler_may_not_verify(made: Served) -> None:
 
 def test_a_cluster_that_is_being_configured_is_refused(made: Served) -> None:
     made.world.put("new", spec("plzen-h1", "brno-h1"))
-    with pytest.raises(Conflict, match="expected an active or degraded cluster"):
+    with pytest.raises(Conflict, match=r"expected an active or degraded cluster; wait for it"):
         made.client().sbf.verify_cluster("new")
+
+
+def test_nobody_is_advised_to_wait_for_an_ending_cluster(made: Served) -> None:
+    made.world.put("ending", spec("plzen-h1", "brno-h1"))
+    made.client().sbf.delete_cluster("ending")
+    with pytest.raises(Conflict, match=r"is draining: expected an active .*; create the cluster again"):
+        made.client().sbf.verify_cluster("ending")
 
 
 def test_a_cluster_with_one_host_has_no_paths(made: Served) -> None:

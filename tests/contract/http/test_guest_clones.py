@@ -172,6 +172,14 @@ def test_a_running_guest_is_not_cloned(cloning: Cloning) -> None:
     assert cloning.stored == []
 
 
+def test_a_guest_that_is_stopping_is_not_cloned(cloning: Cloning) -> None:
+    cloning.guest().start(wait=False)
+    cloning.made.world.settle()
+    cloning.guest().stop(wait=False)
+    with pytest.raises(Conflict, match=r"guest g1 of cluster demo is stopping: .* stop the guest first"):
+        cloning.clone()
+
+
 def test_a_guest_that_the_host_is_starting_is_not_cloned(cloning: Cloning) -> None:
     """The host began to start the guest before the clone reserved the guest's root file system."""
     domain = names.domain_name(cloning.made.world.view("demo").id, "g1")
@@ -322,6 +330,6 @@ def test_agents_of_earlier_versions_are_not_asked(start: Start, monkeypatch: pyt
     monkeypatch.setattr(AgentCalls, "waiting_sessions", list_without_clones)
     made = start(agent_wait=1)
     stop(made)
-    with pytest.raises(Unreachable, match="upgrade agents of earlier versions"):
+    with pytest.raises(Unreachable, match="upgrade an agent of an earlier version"):
         made.client(Role.USER, "alice").get("demo").guests.find("g1").clone("mine")
     assert made.guests.asked == []

@@ -11,12 +11,13 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from pydantic import ValidationError
 from sbf_fakes.http_calls import ask, body
 from sbf_fakes.world import World
 
 from virtcloud import otlp_tracing
 from virtcloud.jobs.request_ids import job_request_id, make_traceparent
-from virtcloud.model.call_context import TelemetryKeys
+from virtcloud.model.call_context import CollectorAddress, TelemetryKeys
 from virtcloud.model.errors import BadInput
 from virtcloud.otlp_tracing import make_tracer, tracing
 from virtcloud.tracing import current_traceparent, install_tracer, span
@@ -110,9 +111,15 @@ def test_without_a_collector_no_telemetry_package_is_imported() -> None:
 
 def test_a_missing_extra_is_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
-    keys = TelemetryKeys(endpoint="http://127.0.0.1:4318")
+    keys = TelemetryKeys(endpoint=CollectorAddress("http://127.0.0.1:4318"))
     with pytest.raises(BadInput, match=r"pip install 'virtcloud\[telemetry\]'"), tracing(keys, "sbf", "one"):
         pass
+
+
+@pytest.mark.parametrize("address", ["collector:4318", "http://collector:4318/v1/traces", ""])
+def test_a_malformed_address_of_a_collector_is_explained(address: str) -> None:
+    with pytest.raises(ValidationError, match="expected the address of a collector without a path, such as http://"):
+        TelemetryKeys.model_validate({"endpoint": address})
 
 
 def test_spans_reach_a_collector_over_otlp_http() -> None:
@@ -130,7 +137,7 @@ def test_spans_reach_a_collector_over_otlp_http() -> None:
 
     with HTTPServer(("127.0.0.1", 0), Collector) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        keys = TelemetryKeys(endpoint=f"http://127.0.0.1:{server.server_port}")
+        keys = TelemetryKeys(endpoint=CollectorAddress(f"http://127.0.0.1:{server.server_port}"))
         with tracing(keys, "sbf", "one"), span("call", request="job-7.pbs-1"):
             pass
         server.shutdown()

@@ -205,9 +205,27 @@ def test_no_row_is_deleted_if_the_disk_is_full(world: World, archive: Path, monk
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", fail)
-    with pytest.raises(BadInput, match="No space left on device; no row was deleted: free space, or set another"):
+    with pytest.raises(BadInput, match="No space left on device; its rows stay in the database: free space, or"):
         run(world, archive)
     assert (count(world, AuditRow), list(archive.iterdir())) == (before, [])
+
+
+def test_the_audit_log_names_rows_archived_before_an_error(
+    world: World, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk becomes full when the ended clusters are archived, and their audit rows are not."""
+    end_cluster(world, "a")
+    world.clock.advance(31 * 86400)
+
+    def write(folder: Path, name: str, rows: list[dict[str, object]]) -> None:
+        if name.startswith("audit"):
+            raise BadInput("disk full")
+        write_archive(folder, name, rows)
+
+    monkeypatch.setattr(retention, "write_archive", write)
+    with pytest.raises(BadInput, match="disk full"):
+        run(world, archive)
+    assert world.audit()[-1].why == f"0 audit rows and 1 ended clusters written to {archive}"
 
 
 def test_the_error_for_a_forbidden_archive_folder_names_the_remedy(
@@ -217,7 +235,8 @@ def test_the_error_for_a_forbidden_archive_folder_names_the_remedy(
         raise OSError(errno.EROFS, "Read-only file system")
 
     monkeypatch.setattr(Path, "mkdir", fail)
-    with pytest.raises(BadInput, match=f"Read-only file system; no row was deleted: add .* 'ReadWritePaths={archive}'"):
+    expected = f"Read-only file system; its rows stay in the database: add .* 'ReadWritePaths={archive}'"
+    with pytest.raises(BadInput, match=expected):
         write_archive(archive, "audit-1.jsonl", [])
 
 

@@ -173,6 +173,20 @@ def test_options_override_the_spec_file(run: RunCommand, sbf: FakeSbf, tmp_path:
     assert sbf.requests[0].spec == ClusterSpec.model_validate({"owner": "eva", "hosts": ["brno-h1"], "lease_s": 7200})
 
 
+@pytest.mark.parametrize(("options", "owner"), [((), "pbs"), (("--owner", "eva"), "eva")])
+def test_a_spec_file_without_owner_gets_the_default_owner(
+    run: RunCommand, sbf: FakeSbf, options: tuple[str, ...], owner: str
+) -> None:
+    run("cluster", "create", "demo", "--spec", "-", "--no-wait", *options, stdin="hosts: [brno-h1]\n")
+    assert [request.spec.owner for request in sbf.requests] == [owner]
+
+
+def test_subnets_contradict_guests_without_addresses(run: RunCommand, sbf: FakeSbf) -> None:
+    result = run(*CREATE, "--subnet", "none", "--subnet", "10.0.0.0/24")
+    assert (result.exit_code, sbf.requests) == (2, [])
+    assert result.stderr.startswith("virtcloud: --subnet: expected subnets or none, got none and 10.0.0.0/24: omit ")
+
+
 @pytest.mark.parametrize(
     "option",
     [

@@ -14,7 +14,7 @@ PATHS = [
 PASSED = {"key": "demo", "id": "4c1f", "mtu": 1450, "mtus": {"brno-h1": 1450, "praha-h1": 1450}, "paths": PATHS}
 SECTION = {"after": "brno-sw1:p1", "before": "praha-sw1:uplink", "ports": ["brno-sw1:uplink"]}
 LOST = {**PATHS[0], "result": "only-small", "section": SECTION}
-SILENT = {"host": "plzen-h1", "reason": "its agent is not reachable (last contact 2026-11-23T07:00:00Z)"}
+SILENT = {"host": "plzen-h1", "reason": "its agent is not reachable (last contact 2026-11-23 07:00:00 UTC)"}
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_a_silent_host_is_named_with_its_last_contact(verify: VerifyDemo) -> Non
     result = verify(unverified=[SILENT])
     assert result.exit_code == 1
     assert result.stdout.splitlines()[0] == (
-        "host plzen-h1 did not take part: its agent is not reachable (last contact 2026-11-23T07:00:00Z)"
+        "host plzen-h1 did not take part: its agent is not reachable (last contact 2026-11-23 07:00:00 UTC)"
     )
 
 

@@ -87,6 +87,22 @@ def test_a_clone_whose_stop_fails_starts_the_guest_again(
     assert [body["power"] for _, body in demo.put] == ["off", "on"]
 
 
+def test_a_clone_waits_for_a_guest_that_is_stopping(
+    run: RunCommand, demo: FakeSbf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user stopped the guest, but the guest's host has not confirmed the stop."""
+    confirmed: list[bool] = []
+
+    def clone(guest: ClusterGuest, *_arguments: object) -> CatalogueImage:
+        confirmed.append(guest.view.is_confirmed)
+        raise Conflict("disk full")
+
+    monkeypatch.setattr(ClusterGuest, "_clone", clone)
+    run("guest", "stop", "demo", "g1", "--no-wait")
+    assert run("guest", "clone", "demo", "g1", "mine", "--stop").stderr == "virtcloud: disk full\n"
+    assert (confirmed, [body["power"] for _, body in demo.put]) == ([True], ["off"])
+
+
 @pytest.fixture
 def sbf_ends(demo: FakeSbf, monkeypatch: pytest.MonkeyPatch) -> list[VirtcloudError]:
     """SBF ends during a clone. Calls to start the guest raise the errors of the returned list first."""

@@ -36,6 +36,11 @@ def test_the_proxys_own_message_is_the_reason() -> None:
         ("@@@\r\nHost key verification failed.\r\n", "StrictHostKeyChecking=no"),
         ("Connection timed out during banner exchange", "virtcloud guest log"),
         ("Connection closed by UNKNOWN port 65535", "virtcloud guest log"),
+        (
+            "ssh: Could not resolve hostname gw: Name or service not known\nConnection closed by UNKNOWN",
+            "--through sbf",
+        ),
+        ("ssh: connect to host gw port 2222: Connection timed out", "--through sbf"),
     ],
 )
 def test_a_failed_login_has_a_remedy(message: str, remedy: str) -> None:

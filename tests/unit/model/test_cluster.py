@@ -120,6 +120,12 @@ def test_keys_that_only_a_new_network_may_have_are_listed() -> None:
     assert "expected the keys vlan, filters only for a new network; this cluster joins network n" in refusal(text)
 
 
+def test_the_error_for_a_fraction_contains_the_value_once() -> None:
+    assert refusal("owner: alice\nhosts: [h1]\nvlan: 100.5\n") == (
+        "cluster.yaml:3: vlan: expected a valid integer, got 100.5"
+    )
+
+
 def test_a_second_ipv6_address_of_the_router_is_refused() -> None:
     found = refusal(
         "owner: alice\nhosts: [h1]\nrouter: device\nrouter_addresses: [10.0.0.1/24, fd00::1/64, fd00::2/64]\n"

@@ -98,3 +98,11 @@ def test_the_outcome_on_a_recorded_job_contains_the_changes() -> None:
     hook = "import pbs; pbs.event().job.Hold_Types = pbs.hold_types('u'); pbs.event().reject('no')"
     outcome = run_hook(hook, event)
     assert (outcome.accepted, outcome.message, outcome.changed) == (False, "no", {"Hold_Types": "u"})
+
+
+def test_a_file_that_is_no_recording_is_named(tmp_path: Path) -> None:
+    (tmp_path / "notes.in").write_text("pbs.event().type=queuejob\n")
+    with pytest.raises(
+        ValueError, match=r"notes\.in: expected a hook's input file .* without node, requestor, .*debug"
+    ):
+        recorded_event(tmp_path / "notes.in")

@@ -71,6 +71,7 @@ class CacheSpace:
     def _describe_full(self, size: int, cached: int, free: int) -> str:
         return (
             f"the cache {self.images.folder} has no room for {to_mib(size)} MiB: images in use have "
-            f"{to_mib(cached)} of {to_mib(self.size)} MiB, and the disk has {to_mib(max(free, 0))} MiB free; "
-            "delete other files on the disk, or increase image_cache.size_mb in the agent's settings"
+            f"{to_mib(cached)} of {to_mib(self.size)} MiB, and the disk has {to_mib(max(free, 0))} MiB free besides "
+            f"the {to_mib(RESERVE_BYTES)} MiB that the cache leaves to other programs; delete other files "
+            "on the disk, or increase image_cache.size_mb in the agent's settings"
         )

@@ -82,7 +82,8 @@ def _add_container(
     for argument in image.arguments:
         _add(system, "initarg", argument)
     _add(system, "initenv", guest.name, name="VIRTCLOUD_GUEST")
-    _add(system, "initenv", " ".join(guest.addresses), name="VIRTCLOUD_ADDRESS")
+    if guest.addresses:  # libvirt refuses a variable without a value
+        _add(system, "initenv", " ".join(guest.addresses), name="VIRTCLOUD_ADDRESS")
     devices = _add(root, "devices")
     _add(devices, "emulator", LXC_EMULATOR)
     _add_filesystems(devices, guest_root.folder)

@@ -64,7 +64,10 @@ def read_image(folder: Path, name: str) -> GuestImage:
         text = path.read_text("utf-8-sig", errors="replace")
     except OSError as error:
         known = ", ".join(sorted(description.parent.name for description in folder.glob(f"*/{IMAGE_FILE}"))) or "none"
-        raise Refused(f"image {name}: cannot read {path}: {error.strerror}; images on this host: {known}") from error
+        raise Refused(
+            f"image {name}: cannot read {path}: {error.strerror}; images on this host: {known}; images of the "
+            "catalogue: virtcloud image list"
+        ) from error
     try:
         image = _parse(text, path)
     except BadDocument as error:

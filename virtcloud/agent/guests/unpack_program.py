@@ -38,6 +38,8 @@ KEPT_CAPABILITIES = (0, 1, 3, 4, 31)
 """CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_FSETID and CAP_SETFCAP (linux/capability.h)."""
 ELF_MACHINES = {"x86_64": 62, "aarch64": 183, "riscv64": 243, "ppc64le": 21, "s390x": 22, "i686": 3, "armv7l": 40}
 """Numbers of processor architectures in ELF files (e_machine, elf(5))."""
+DAMAGE = (tarfile.TarError, EOFError, lzma.LZMAError, zlib.error, ValueError)
+"""The errors of the modules that read a damaged or incomplete archive."""
 
 
 class BadArchive(Exception):
@@ -136,19 +138,23 @@ def check_init(machine: str) -> None:
             raise BadArchive(f"expected programs for {machine}, but {INIT} is for {names.get(found, found)}")
 
 
+def explain(fault: Exception) -> str:
+    """Return the reason why the archive could not be unpacked, with a remedy for a damaged archive."""
+    if isinstance(fault, BadArchive):
+        return str(fault)
+    reason = f"{type(fault).__name__}: {fault}"
+    if not isinstance(fault, DAMAGE):
+        return reason
+    return (
+        f"expected a complete archive, got a damaged archive ({reason}): get the file again, compare its checksum, and "
+        "add it under another name"
+    )
+
+
 if __name__ == "__main__":
     try:
         total = main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5])
-    except (
-        BadArchive,
-        tarfile.TarError,
-        OSError,
-        EOFError,
-        lzma.LZMAError,
-        zlib.error,
-        MemoryError,
-        ValueError,
-    ) as fault:
-        sys.stderr.write(str(fault) if isinstance(fault, BadArchive) else f"{type(fault).__name__}: {fault}")
+    except (BadArchive, OSError, MemoryError, *DAMAGE) as fault:
+        sys.stderr.write(explain(fault))
         sys.exit(1)
     sys.stdout.write(str(total))

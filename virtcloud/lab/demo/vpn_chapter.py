@@ -55,7 +55,7 @@ def _create_cluster(context: DemoContext, key: str, lease_s: float) -> ClusterVi
 def _make_profile(context: DemoContext) -> str:
     device_key = make_device_key()
     profile = context.client.create_profile(KEY, VpnProfileRequest(device=LAPTOP, csr=device_key.csr))
-    context.report.print_line(f"virtcloud access profile {KEY} > demo.ovpn: {' and '.join(profile.addresses)}")
+    context.report.print_line(f"virtcloud access profile {KEY} --output demo.ovpn: {' and '.join(profile.addresses)}")
     deadline = time.monotonic() + SET_UP_S
     while context.client.profile(KEY, profile.id).pending and time.monotonic() < deadline:
         time.sleep(POLL_S)

@@ -10,6 +10,7 @@ from virtcloud.testing.fakepbs.interpreter.attributes import RESOURCES
 LINE = re.compile(r"(?P<object>[^=]*?)(?:\.(?P<name>\w+))?(?:\[(?P<key>[^\]]*)\])?=(?P<value>.*)", re.DOTALL)
 OF_EVENT, OF_JOB, AT_SERVER, QUOTES = "pbs.event()", "pbs.event().job", "pbs.server().job(", '"""'
 FLAGS = {"_msmom", "_stdout_file", "_stderr_file", "_rerun", "_delete"}
+REQUIRED_FACTS = ("type", "node", "requestor", "requestor_host", "hook_name", "alarm")
 Lines = list[tuple[str, str | None, str]]
 """The lines of a recording. A line consists of an attribute, the attribute's resource (or None), and the value."""
 
@@ -17,12 +18,17 @@ Lines = list[tuple[str, str | None, str]]
 def recorded_event(file: Path, config: str | None = None) -> HookEvent:
     """Read an ``.in`` file. For a server hook, also read the ``.data`` file of the same name, which contains the job.
 
-    Raise ValueError for an unsupported event. Raise KeyError if the recording lacks a fact of the event, such as its
-    type. Raise OSError if a file cannot be read.
+    Raise ValueError for an unsupported event, or if the recording lacks a fact of the event, such as its type. Raise
+    OSError if a file cannot be read.
     """
     data = file.with_suffix(".data")
     parts = [file.read_text(encoding="utf-8"), data.read_text(encoding="utf-8") if data.exists() else ""]
     facts, jobs, argv = _sort_lines(_join_lines("\n".join(parts)))
+    if missing := [name for name in REQUIRED_FACTS if name not in facts]:
+        raise ValueError(
+            f"{file}: expected a hook's input file that PBS wrote, got a file without {', '.join(missing)} of the "
+            "event: record the event with qmgr -c 'set hook NAME debug=true'"
+        )
     server_jobs = [
         _build_job(name.partition("(")[2][2:].strip("()"), lines) for name, lines in jobs.items() if AT_SERVER in name
     ]

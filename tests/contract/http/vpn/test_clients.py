@@ -130,6 +130,7 @@ def test_stdout_contains_only_the_profile(served: Served) -> None:
     [
         (("--device", "X"), "--device: expected a name"),
         (("--output", "/nowhere/my.ovpn"), "--output: expected a file in a folder that you can write"),
+        (("--output", "/"), "--output: expected a new or regular file, got /, which is a folder: name a file"),
         (("--json",), "expected --output FILE with --json"),
     ],
 )
@@ -148,7 +149,7 @@ def test_a_profile_does_not_replace_a_pipe_or_device(served: Served, tmp_path: P
     (tmp_path / "link").symlink_to("pipe")
     for name in ("pipe", "link"):
         result = served.run("profile", "demo", "--output", str(tmp_path / name))
-        assert (result.exit_code, "--output: expected a file in a folder" in result.stderr) == (2, True), result.output
+        assert (result.exit_code, "which is a device or pipe: name a file" in result.stderr) == (2, True), result.output
     assert (tmp_path / "pipe").is_fifo()
     assert served.world.audit("vpn_profile_created") == []
 

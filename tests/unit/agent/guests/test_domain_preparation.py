@@ -39,10 +39,11 @@ def test_former_processes_end_before_the_root_is_mounted(
     assert calls == ["kill", "mount"]
 
 
-def test_a_missing_image_is_named_with_the_existing_images(
+def test_a_missing_image_is_named_with_the_known_images(
     guests: LocalGuests, make_segment: Make, make_guest: MakeGuest
 ) -> None:
-    with pytest.raises(Refused, match=r"image debian: .*images on this host: busybox, cloud"):
+    expected = r"image debian: .*images on this host: busybox, cloud; images of the catalogue: virtcloud image list"
+    with pytest.raises(Refused, match=expected):
         guests.ensure_guest(make_segment("a", 100), make_guest(image="debian"))
 
 

@@ -177,6 +177,14 @@ def test_a_container_starts_the_images_init(xml: MakeXml) -> None:
     assert [element.text for element in xml(LXC).findall("os/*")[:3]] == ["exe", "/sbin/init", "-v"]
 
 
+def test_a_container_without_addresses_has_no_variable_without_value(
+    make_segment: Callable[..., Segment], make_guest: MakeGuest
+) -> None:
+    guest = make_guest(addresses=[])
+    domain = ET.fromstring(render_domain(make_segment("a", 100), guest, LXC, "", ENVIRONMENT))  # noqa: S314 - written by the agent
+    assert {one.get("name"): one.text for one in domain.findall("os/initenv")} == {"VIRTCLOUD_GUEST": "g1"}
+
+
 def test_an_ipv6_address_has_its_family(make_segment: Callable[..., Segment], make_guest: MakeGuest) -> None:
     segment = make_segment("a", 100)
     domain = ET.fromstring(render_domain(segment, make_guest(addresses=["fd00::1/64"]), LXC, "", ENVIRONMENT))  # noqa: S314 - written by the agent

@@ -194,7 +194,10 @@ def test_an_archive_creates_no_devices(host: Host, server: FileServer) -> None:
     [
         (archive(member("zeros", bytes(8 * MIB)), mode="w:gz"), "more than 4194304 bytes or 100 files"),
         (archive(*(member(f"f{n}") for n in range(200)), mode="w:gz"), "more than 4194304 bytes or 100 files"),
-        (archive(mode="w:gz")[:-20], "cannot unpack the archive"),
+        (
+            archive(mode="w:gz")[:-20],
+            "cannot unpack the archive: expected a complete archive, got a damaged .* get the",
+        ),
         (archive(member("zeros", bytes(8 * MIB), type=b"Z"), mode="w:gz"), "more than 4194304 bytes or 100 files"),
         (archive(sparse_member("8388608"), mode="w:gz"), "more than 4194304 bytes or 100 files"),
         (archive(sparse_member("-1"), mode="w:gz"), "expected a size of at least 0 for 'zeros', got a negative size"),

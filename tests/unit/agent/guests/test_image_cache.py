@@ -503,8 +503,8 @@ def test_a_fetch_succeeds_although_a_guest_is_removed_meanwhile(
 
 def test_a_full_disk_is_reported_and_no_file_remains(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")  # noqa: PYI024 - as shutil's own
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(100, 100, 0))
-    with pytest.raises(Refused, match="the disk has 0 MiB free; delete other files"):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(100, 60, 40))
+    with pytest.raises(Refused, match=r"0 MiB free besides the 64 MiB that the cache leaves .*; delete other files"):
         host.get()
     assert host.files == []
 

@@ -102,6 +102,14 @@ def test_a_subnet_that_is_too_small_is_bad_input() -> None:
         planned(spec(3, subnets=["10.1.0.0/30"]))
 
 
+def test_the_error_names_the_subnet_if_guests_begin_too_high() -> None:
+    message = r"in subnet 10.1.0.254/24 .* got 1: choose a larger subnet, or begin with a lower address: 10.1.0.0/24"
+    with pytest.raises(BadInput, match=message):
+        planned(spec(2, subnets=["10.1.0.254/24"]))
+    with pytest.raises(BadInput, match=r"got 1: choose a larger subnet$"):
+        planned(spec(300, subnets=["10.1.0.254/24"]))
+
+
 def test_two_subnets_of_one_ip_version_are_bad_input() -> None:
     with pytest.raises(ValueError, match="expected at most one subnet of IPv4, got 2"):
         spec(1, subnets=["10.0.0.0/24", "10.1.0.0/24"])
