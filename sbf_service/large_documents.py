@@ -37,8 +37,9 @@ class Pauses:
 
     After ``WORK_S``, :meth:`pause` sleeps while other threads of the process use the processor, but at most
     ``MAX_PAUSE_S``. Without the pauses, the computing thread would acquire the interpreter whenever another thread
-    releases the interpreter, for example before each row from SQLite, and the other thread would wait for the next turn.
-    ``clock`` returns the time, ``processor_clock`` the processor time of the process.
+    releases it, for example before each row from SQLite, and the other thread would wait for the next turn.
+
+    ``clock`` returns the time, and ``processor_clock`` returns the processor time of the process.
     """
 
     clock: Callable[[], float] = time.monotonic
@@ -47,6 +48,7 @@ class Pauses:
     next_pause: float = field(init=False)
 
     def __post_init__(self) -> None:
+        """Begin to work."""
         self.next_pause = self.clock() + WORK_S
 
     def pause(self) -> None:

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from sbf_service.domain.paths import LiveCluster, find_cluster_ports
 from virtcloud.model.changes import PathChange
-from virtcloud.model.element import kind_of
+from virtcloud.model.element import Device, kind_of
 from virtcloud.model.errors import Conflict, HostNotLinked
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Link, Site
@@ -17,7 +17,7 @@ from virtcloud.model.topology_parts import (
     list_differing_links,
 )
 from virtcloud.model.values import Name, PortRef
-from virtcloud.model.yield_points import with_yield_points
+from virtcloud.model.yield_points import MANY, with_yield_points
 
 SHOWN_FAULTS = 20
 """The maximum number of faults that an error message lists."""
@@ -33,7 +33,7 @@ class TopologyChange:
     def compute(self) -> None:
         """Compute and cache all differences that a change of the wiring needs."""
         if not self.keeps_wiring:
-            _ = self.sites, self.elements, self.changed_elements, self.lost_elements, self.lost_ports
+            _ = self.sites, self.elements, self.changed_elements, self.lost_elements, self.lost_device_ports
 
     @cached_property
     def sites(self) -> frozenset[Name]:
@@ -105,7 +105,7 @@ class TopologyChange:
         """The former elements that the new topology lacks, or has with another kind or at another site."""
         if self.keeps_wiring:
             return frozenset()
-        known = with_yield_points(self.elements & self.former.elements.keys())
+        known = with_yield_points(self.elements & self.former.elements.keys(), every=MANY)
         return frozenset(name for name in known if self._is_lost(name))
 
     @cached_property
@@ -116,10 +116,20 @@ class TopologyChange:
         before, after = self.former.elements, self.topology.elements
         return frozenset(
             PortRef.of(name, port)
-            for name in with_yield_points(self.common_elements)
+            for name in with_yield_points(self.common_elements, every=MANY)
             if before[name].ports != after[name].ports
             for port in set(before[name].ports) - set(after[name].ports)
         )
+
+    @cached_property
+    def lost_device_ports(self) -> frozenset[PortRef]:
+        """The ports in :attr:`lost_ports` that belong to switches and edges of the former topology.
+
+        SBF records the observed state and pending saves only of switches and edges.
+        """
+        former = self.former.elements
+        ports = with_yield_points(self.lost_ports, every=MANY)
+        return frozenset(port for port in ports if isinstance(former[port.element], Device))
 
     def _is_lost(self, name: Name) -> bool:
         if name not in self.topology.elements:

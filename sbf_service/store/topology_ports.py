@@ -24,7 +24,7 @@ from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.vlan_tables import ClaimRow
 from virtcloud.model.cluster import WANTED_STATES
 from virtcloud.model.edge import DEVICE_KINDS
-from virtcloud.model.element import Device, Switch
+from virtcloud.model.element import Switch
 from virtcloud.model.errors import Conflict, NotFound
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Attachment, Site
@@ -129,16 +129,14 @@ def list_lost_ports(unit: Unit, change: TopologyChange, live: Iterable[LiveClust
     """Yield an error for each port that the new topology lacks and that a cluster uses or may still use."""
     if not change.lost_ports:
         return
-    # SBF records no observed state and no pending save of a host or gateway
-    devices = {port.element for port in change.lost_ports if isinstance(change.former.elements[port.element], Device)}
-    rows = _read_elements(unit, devices)
+    rows = _read_elements(unit, {port.element for port in change.lost_device_ports})
     used: set[PortRef] = set()
     for port, use in _list_port_uses(change, live, rows.values()):
         if port in change.lost_ports:
             used.add(port)
             yield f"{use} port {port}, which would vanish: end the cluster first"
     unsaved = _find_unsaved(unit, change, rows.values())
-    for port in sorted(port for port in change.lost_ports - used if port.element in unsaved):
+    for port in sorted(port for port in change.lost_device_ports - used if port.element in unsaved):
         row = rows[port.element]
         yield (
             f"{row.kind} {row.name} has unsaved changes, so port {port}, which would vanish, may carry VLANs of "

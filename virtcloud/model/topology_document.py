@@ -15,7 +15,7 @@ from virtcloud.model.gateway_access import Destination
 from virtcloud.model.message_text import list_known
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Name, PortRef
-from virtcloud.model.yield_points import with_yield_points
+from virtcloud.model.yield_points import MANY, with_yield_points
 
 T = TypeVar("T")
 
@@ -163,7 +163,8 @@ class TopologyDocument(Document):
     @cached_property
     def peers(self) -> dict[PortRef, PortRef]:
         """For each linked port, the port at the other end of the link."""
-        return {end: peer for link in with_yield_points(self.links) for end, peer in (link.ends, link.ends[::-1])}
+        links = with_yield_points(self.links, every=MANY)
+        return {end: peer for link in links for end, peer in (link.ends, link.ends[::-1])}
 
     @cached_property
     def access_ports(self) -> frozenset[PortRef]:
@@ -192,7 +193,7 @@ class TopologyDocument(Document):
         within: dict[Name, list[Link]] = defaultdict(list)
         between = []
         site_of = self.site_of
-        for link in with_yield_points(self.links):
+        for link in with_yield_points(self.links, every=MANY):
             first, second = site_of[link.a.element].name, site_of[link.b.element].name
             if first == second:
                 within[first].append(link)

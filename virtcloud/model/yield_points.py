@@ -11,6 +11,8 @@ from contextvars import ContextVar
 from typing import TypeVar
 
 T = TypeVar("T")
+MANY = 100
+"""The number of items between two yield points in loops whose single items take microseconds."""
 
 _PAUSE: ContextVar[Callable[[], None] | None] = ContextVar("virtcloud_pause", default=None)
 
@@ -32,13 +34,14 @@ def yield_point() -> None:
         pause()
 
 
-def with_yield_points(items: Iterable[T]) -> Iterable[T]:
-    """Return ``items``, with a yield point before each item."""
+def with_yield_points(items: Iterable[T], *, every: int = 1) -> Iterable[T]:
+    """Return ``items``, with a yield point before the first item and then before each group of ``every`` items."""
     pause = _PAUSE.get()
-    return items if pause is None else _pause_before_each(items, pause)
+    return items if pause is None else _pause_between(items, pause, every)
 
 
-def _pause_before_each(items: Iterable[T], pause: Callable[[], None]) -> Iterator[T]:
-    for item in items:
-        pause()
+def _pause_between(items: Iterable[T], pause: Callable[[], None], every: int) -> Iterator[T]:
+    for number, item in enumerate(items):
+        if not number % every:
+            pause()
         yield item

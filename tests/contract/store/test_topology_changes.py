@@ -89,7 +89,7 @@ def test_only_the_preparation_of_a_change_pauses(world: World, monkeypatch: pyte
     monkeypatch.setattr("sbf_service.store.store._lock_everything", record_pauses)
     change_topology(world.store, lambda former: former.share_parts(with_wider_hosts(former.require())), who="eva")
     assert before_transaction == [len(pauses)]
-    assert len(pauses) > len(read(world.store).elements)
+    assert len(pauses) > len(read(world.store).sites)
 
 
 def test_stored_hosts_with_equal_keys_share_the_set_of_keys(world: World) -> None:

@@ -22,7 +22,7 @@ from sbf_service.large_documents import (
     give_way,
     take_short_turns,
 )
-from virtcloud.model.yield_points import with_yield_points, yield_point
+from virtcloud.model.yield_points import pausing_with, with_yield_points, yield_point
 
 
 @pytest.fixture
@@ -112,11 +112,17 @@ def test_a_thread_that_gives_way_pauses_at_yield_points(monkeypatch: pytest.Monk
     monkeypatch.setattr(Pauses, "pause", lambda _self: passed.append("pause"))
     with give_way():
         assert sys.getswitchinterval() == pytest.approx(SHORT_TURN_S) != usual_turn_s
-        for item in with_yield_points(["a", "b"]):
-            passed.append(item)
+        passed.extend(with_yield_points(["a", "b"]))
         yield_point()
     yield_point()
     assert passed == ["pause", "a", "pause", "b", "pause"]
+
+
+def test_a_loop_can_pause_between_groups_of_items() -> None:
+    passed: list[object] = []
+    with pausing_with(lambda: passed.append("pause")):
+        passed.extend(with_yield_points(range(5), every=2))
+    assert passed.count("pause") == 3
 
 
 def test_yield_points_without_a_pause_cost_nothing() -> None:
