@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from sbf_fakes.world import World, spec
 from sbf_service.domain.topology_change import TopologyChange
 from sbf_service.domain.topology_effects import TopologyEffects
 from sbf_service.large_documents import SHORT_TURN_S, Pauses
+from sbf_service.store import current_topology
 from sbf_service.store.allocation import find_excluded_vlans
 from sbf_service.store.cluster_records import ClusterReading, read_cluster_records
 from sbf_service.store.current_topology import read_topology, read_topology_version
@@ -150,6 +152,35 @@ def test_an_open_unit_of_work_reads_the_former_topology(world: World, changed: t
             store_change(world.store, partial(with_open_filters, name=name))
         assert read_topology(unit) == former
     assert read(world.store) != former
+
+
+def test_calls_never_parse_a_topology_that_this_replica_stored(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that begins between the commit and the update of the cache waits for the update."""
+    add, read_new_version, parsed, began = TopologyCache.add, current_topology._read_new_version, [], Event()
+
+    def read_after_commit(cache: TopologyCache, version: int, topology: Topology) -> None:
+        if caller.ident is None:
+            caller.start()
+            assert began.wait(10)
+            if not cache.reading.locked():
+                caller.join()
+        add(cache, version, topology)
+
+    def begin(unit: Unit, version: int) -> Topology:
+        began.set()
+        return read_new_version(unit, version)
+
+    def parse(*_arguments: object) -> Topology:
+        parsed.append(1)
+        return former
+
+    caller, former = Thread(target=lambda: read(world.store)), world.topology()
+    monkeypatch.setattr(current_topology, "_read_new_version", begin)
+    monkeypatch.setattr(current_topology, "read_documents", parse)
+    monkeypatch.setattr(TopologyCache, "add", read_after_commit)
+    change_topology(world.store, lambda former: former.share_parts(with_open_hosts(former.require())), who="eva")
+    caller.join()
+    assert parsed == []
 
 
 def test_another_replica_reads_added_and_removed_sites(world: World) -> None:
