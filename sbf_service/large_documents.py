@@ -1,14 +1,17 @@
-"""Settings of Python's interpreter for work on a large document, such as a topology of many megabytes.
+"""Work on a large document, such as a topology of many megabytes: interpreter settings, and pauses for other threads.
 
 Each setting applies to the whole process, while at least one thread works on a large document.
 """
 
 import gc
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from threading import Lock
+
+from virtcloud.model.yield_points import pausing_with
 
 LARGE = 1 << 20
 """A document of at least this size, in bytes, is large."""
@@ -18,6 +21,48 @@ SHORT_TURN_S = 0.0005
 Python's default is 5 ms. A call acquires the interpreter dozens of times, for example after each row from SQLite. With
 5 ms each, a call would wait for up to half a second while another thread computes.
 """
+WORK_S = 0.005
+"""A thread that gives way works at least this time in seconds between two pauses."""
+MAX_PAUSE_S = 0.01
+"""The maximum duration of a pause in seconds. A computation thus gets at least a third of the interpreter's time."""
+LOOK_S = 0.0003
+"""While a thread pauses, it checks at these intervals, in seconds, whether other threads still run."""
+IDLE_SHARE = 0.3
+"""If all threads together use less than this share of an interval ``LOOK_S``, the pause ends."""
+
+
+@dataclass(slots=True)
+class Pauses:
+    """The pauses of a thread that computes for a long time.
+
+    After ``WORK_S``, :meth:`pause` sleeps while other threads of the process use the processor, but at most
+    ``MAX_PAUSE_S``. Without the pauses, the computing thread would acquire the interpreter whenever another thread
+    releases it, for example before each row from SQLite, and the other thread would wait for the next turn.
+
+    ``clock`` returns the time, and ``processor_clock`` returns the processor time of the process.
+    """
+
+    clock: Callable[[], float] = time.monotonic
+    processor_clock: Callable[[], float] = time.process_time
+    sleep: Callable[[float], None] = time.sleep
+    next_pause: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin to work."""
+        self.next_pause = self.clock() + WORK_S
+
+    def pause(self) -> None:
+        """Pause if the thread has worked long enough. Otherwise, return at once."""
+        now = self.clock()
+        if now < self.next_pause:
+            return
+        end, used = now + MAX_PAUSE_S, self.processor_clock()
+        while now < end:
+            self.sleep(LOOK_S)
+            now, before, used = self.clock(), used, self.processor_clock()
+            if used - before < IDLE_SHARE * LOOK_S:
+                break
+        self.next_pause = now + WORK_S
 
 
 @dataclass(slots=True)
@@ -78,3 +123,13 @@ def collect_later(size: int) -> AbstractContextManager[None]:
 def take_short_turns() -> AbstractContextManager[None]:
     """Return a context in which a thread holds the interpreter at most ``SHORT_TURN_S`` while other threads wait."""
     return _SHORT_TURNS.use()
+
+
+@contextmanager
+def give_way() -> Iterator[None]:
+    """Take short turns, and pause at each yield point while other threads run (:mod:`virtcloud.model.yield_points`).
+
+    Do not use this context in a transaction that writes, because other writers would also wait during the pauses.
+    """
+    with take_short_turns(), pausing_with(Pauses().pause):
+        yield

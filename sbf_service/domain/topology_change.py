@@ -6,12 +6,18 @@ from functools import cached_property
 
 from sbf_service.domain.paths import LiveCluster, find_cluster_ports
 from virtcloud.model.changes import PathChange
-from virtcloud.model.element import kind_of
+from virtcloud.model.element import Device, kind_of
 from virtcloud.model.errors import Conflict, HostNotLinked
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Link, Site
-from virtcloud.model.topology_parts import has_equal_element_wiring, has_equal_wiring, list_differing_links
+from virtcloud.model.topology_parts import (
+    has_equal_element_wiring,
+    has_equal_paths,
+    has_equal_wiring,
+    list_differing_links,
+)
 from virtcloud.model.values import Name, PortRef
+from virtcloud.model.yield_points import MANY, with_yield_points
 
 SHOWN_FAULTS = 20
 """The maximum number of faults that an error message lists."""
@@ -27,7 +33,7 @@ class TopologyChange:
     def compute(self) -> None:
         """Compute and cache all differences, unless the change keeps the wiring: such a change needs no differences."""
         if not self.keeps_wiring:
-            _ = self.sites, self.elements, self.changed_elements, self.lost_elements, self.lost_ports
+            _ = self.sites, self.elements, self.changed_elements, self.lost_elements, self.lost_device_ports
 
     @cached_property
     def sites(self) -> frozenset[Name]:
@@ -40,7 +46,8 @@ class TopologyChange:
         former, topology = self.former.sites_by_name, self.topology.sites_by_name
         if self.changes_transports:
             return frozenset(former.keys() | topology.keys())
-        differing = {name for name in former.keys() | topology.keys() if not _is_same(former, topology, name)}
+        names = with_yield_points(former.keys() | topology.keys())
+        differing = {name for name in names if not _is_same(former, topology, name)}
         of_edges = (
             name for name in differing if _describe_edges(former.get(name)) != _describe_edges(topology.get(name))
         )
@@ -59,12 +66,17 @@ class TopologyChange:
         return has_equal_wiring(self.former, self.topology)
 
     @cached_property
+    def keeps_paths(self) -> bool:
+        """Whether no path and no wanted state can change (:func:`has_equal_paths`)."""
+        return has_equal_paths(self.former, self.topology)
+
+    @cached_property
     def elements(self) -> frozenset[Name]:
         """The elements that the former or the new topology has at :attr:`sites`."""
         return frozenset(
             element.name
             for known in (self.former.sites_by_name, self.topology.sites_by_name)
-            for name in self.sites & known.keys()
+            for name in with_yield_points(self.sites & known.keys())
             for element in known[name].elements
         )
 
@@ -78,7 +90,7 @@ class TopologyChange:
         before, sites = self.former.elements, self.topology.sites_by_name
         return frozenset(
             element.name
-            for name in self.sites & sites.keys()
+            for name in with_yield_points(self.sites & sites.keys())
             for element in sites[name].elements
             if not has_equal_element_wiring(before.get(element.name), element) or self._has_moved(element.name)
         )
@@ -93,7 +105,8 @@ class TopologyChange:
         """The former elements that the new topology lacks, or has with another kind or at another site."""
         if self.keeps_wiring:
             return frozenset()
-        return frozenset(name for name in self.elements & self.former.elements.keys() if self._is_lost(name))
+        known = with_yield_points(self.elements & self.former.elements.keys(), every=MANY)
+        return frozenset(name for name in known if self._is_lost(name))
 
     @cached_property
     def lost_ports(self) -> frozenset[PortRef]:
@@ -103,10 +116,20 @@ class TopologyChange:
         before, after = self.former.elements, self.topology.elements
         return frozenset(
             PortRef.of(name, port)
-            for name in self.common_elements
+            for name in with_yield_points(self.common_elements, every=MANY)
             if before[name].ports != after[name].ports
             for port in set(before[name].ports) - set(after[name].ports)
         )
+
+    @cached_property
+    def lost_device_ports(self) -> frozenset[PortRef]:
+        """The ports in :attr:`lost_ports` that belong to switches and edges of the former topology.
+
+        SBF records the observed state and pending saves only of switches and edges.
+        """
+        former = self.former.elements
+        ports = with_yield_points(self.lost_ports, every=MANY)
+        return frozenset(port for port in ports if isinstance(former[port.element], Device))
 
     def _is_lost(self, name: Name) -> bool:
         if name not in self.topology.elements:

@@ -17,6 +17,7 @@ from virtcloud.model.element import Device, Edge
 from virtcloud.model.errors import VirtcloudError
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
+from virtcloud.model.yield_points import with_yield_points
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +48,12 @@ class TopologyEffects:
 
     def prepare(self, live: Sequence[LiveCluster]) -> None:
         """Compute the effects. Ignore errors: their causes can disappear before the change is applied."""
-        for cluster in live:
+        for cluster in with_yield_points(live):
             with suppress(VirtcloudError):
                 self.known[cluster.id] = self._find_elements(cluster)
         with suppress(VirtcloudError, KeyError):  # KeyError: a host moves to a site where its cluster has no VLAN
             self.update(live)
-            for elements in self.known.values():
+            for elements in with_yield_points(self.known.values()):
                 self.find_changed_elements_of(elements)
 
     def has_path(self, cluster: LiveCluster) -> bool:
@@ -71,7 +72,7 @@ class TopologyEffects:
         added = {one.id: self._find_elements(one) for one in new}
         self.known |= added
         if self.changed is None:
-            common = frozenset[Name]() if self.change.keeps_wiring else self.change.common_elements
+            common = frozenset[Name]() if self.change.keeps_paths else self.change.common_elements
             self.changed = self._find_changed(common)
             return
         touched = frozenset[Name]().union(*(one.before | one.after for one in (*former, *added.values())))
@@ -101,11 +102,11 @@ class TopologyEffects:
 
     def _find_changed(self, names: frozenset[Name]) -> frozenset[Name]:
         carried: dict[Name, list[LiveCluster]] = defaultdict(list)
-        for elements in self.known.values():
+        for elements in with_yield_points(self.known.values()):
             for name in names & (elements.before | elements.after):
                 carried[name].append(elements.cluster)
         after = self.change.topology.elements
-        concerned = (name for name in names if name in carried or isinstance(after[name], Device))
+        concerned = (name for name in with_yield_points(names) if name in carried or isinstance(after[name], Device))
         return frozenset(name for name in concerned if self._is_changed(name, carried.get(name, [])))
 
     def _is_changed(self, name: Name, live: Sequence[LiveCluster]) -> bool:

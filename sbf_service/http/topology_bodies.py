@@ -22,10 +22,11 @@ from sbf_service.http.large_bodies import (
     make_syntax_error,
     parse_document,
 )
-from sbf_service.large_documents import collect_later, take_short_turns
+from sbf_service.large_documents import collect_later, give_way
 from virtcloud.model.document import Document, share_given_keys
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Link, Site
+from virtcloud.model.yield_points import with_yield_points, yield_point
 
 ParsePiece = Callable[[Any], Document]
 SENT_PIECE: Final = 64 * 1024
@@ -58,7 +59,7 @@ def parse_topology(body: bytes, former: Topology | None = None) -> Document:
 
     A link that is equal to a link of ``former`` becomes the same object, without another validation.
     """
-    with collect_later(len(body)), take_short_turns():
+    with collect_later(len(body)), give_way():
         try:
             known: dict[str, Link] = {} if former is None else {link.a: link for link in former.links}
             pieces: dict[str, ParsePiece] = {"sites": _parse_site, "links": partial(_parse_link, known)}
@@ -109,6 +110,7 @@ def _parse_items(text: str, position: int, parse: ParsePiece) -> tuple[tuple[obj
     if text.startswith("]", position):
         return (), position + 1
     while True:
+        yield_point()
         value, position = _DECODER.raw_decode(text, position)
         try:
             found.append(parse(value))
@@ -171,7 +173,7 @@ class LargeAnswer(Response):
 
 def answer_topology(topology: Topology, response: Response) -> Response:
     """Return the answer with a topology, and with the headers of ``response``."""
-    with take_short_turns():
+    with give_way():
         body = b"".join(_dump_topology(topology))
     return LargeAnswer(body, headers=dict(response.headers), media_type="application/json")
 
@@ -181,7 +183,7 @@ def _dump_topology(topology: Topology) -> Iterator[bytes]:
     yield common.removesuffix(b"}")
     for key, items in (("sites", topology.sites), ("links", topology.links)):
         yield b',"%s":[' % key.encode()
-        for number, item in enumerate(items):
+        for number, item in enumerate(with_yield_points(items)):
             yield (b"," if number else b"") + item.model_dump_json().encode()
         yield b"]"
     yield b"}"

@@ -10,7 +10,7 @@ lease, locks only this row (:meth:`Store.change_row`). A unit with one lock need
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar
@@ -158,15 +158,19 @@ class Store:
     @contextmanager
     def _write(self, who: str, lock: Callable[[Unit], object] = lambda _unit: None) -> Iterator[Unit]:
         session = Session(self._writer)
-        with self.measure("write"), translate_errors(), session, self._lock_sqlite(), session.begin():
-            unit = Unit(session, self.clock, self._cache, who)
-            lock(unit)
-            yield unit
-            if unit.changed:
-                send_notice(session.connection(), self.name, unit.changed)
-        self._remember_checked(unit)
-        if unit.new_topology is not None and unit.topology_version is not None:
-            self._cache.add(unit.topology_version, unit.new_topology)
+        with ExitStack() as until_cached:
+            with self.measure("write"), translate_errors(), session, self._lock_sqlite(), session.begin():
+                unit = Unit(session, self.clock, self._cache, who)
+                lock(unit)
+                yield unit
+                if unit.changed:
+                    send_notice(session.connection(), self.name, unit.changed)
+                if unit.new_topology is not None:
+                    # between the commit and the update of the cache, other threads would parse the whole topology
+                    until_cached.enter_context(self._cache.reading)
+            self._remember_checked(unit)
+            if unit.new_topology is not None and unit.topology_version is not None:
+                self._cache.add(unit.topology_version, unit.new_topology)
         if unit.changed:
             self.publish(frozenset(unit.changed))
 

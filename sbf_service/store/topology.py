@@ -12,7 +12,7 @@ from sbf_service.domain.gateway_access import OUTSIDE_LINK
 from sbf_service.domain.paths import LiveCluster
 from sbf_service.domain.topology_change import TopologyChange, list_path_changes
 from sbf_service.domain.topology_effects import TopologyEffects
-from sbf_service.large_documents import collect_later, take_short_turns
+from sbf_service.large_documents import collect_later, give_way
 from sbf_service.store.certified_networks import suspend_uncertified
 from sbf_service.store.cluster_queries import find_cluster_ids
 from sbf_service.store.cluster_records import ClusterReading, read_cluster_records
@@ -37,6 +37,7 @@ from sbf_service.store.unit_of_work import TOPOLOGY_TOPIC, Unit, record_audit
 from virtcloud.model.changes import PathChange
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_parts import arrange_links, share_parts
+from virtcloud.model.yield_points import with_yield_points
 
 PREPARATIONS = 3
 """The maximum number of attempts to compute a change's effects before the transaction.
@@ -105,7 +106,7 @@ def change_topology(store: Store, make: MakeTopology, *, who: str) -> int:
     call changes the topology meanwhile. Raise the errors of :func:`put_topology` and of ``make``.
     """
     for _ in range(PREPARATIONS):
-        with take_short_turns():
+        with give_way():
             prepared = _prepare_change(store.read, make)
         with store.change(who=who) as unit:
             if read_stored_version(unit.connection) == prepared.former.version:
@@ -146,7 +147,8 @@ def _prepare_change(read: Callable[[], AbstractContextManager[Unit]], make: Make
             elements = prepare_elements(unit, change)
         effects = TopologyEffects(change)
         effects.prepare(reading.clusters)
-        unharmed = {one.id: one for one in reading.clusters if effects.has_path(one) and loses_nothing(change, one)}
+        live = with_yield_points(reading.clusters)
+        unharmed = {one.id: one for one in live if effects.has_path(one) and loses_nothing(change, one)}
     return PreparedChange(former, effects, documents, elements, reading, unharmed)
 
 
@@ -212,9 +214,9 @@ def _suspend_at_moved_gateways(unit: Unit, change: TopologyChange) -> None:
 def _read_clusters_at(unit: Unit, change: TopologyChange, earlier: ClusterReading) -> ClusterReading:
     """Read the live clusters that use an element at a changed site, or all live clusters if most sites change.
 
-    Read no cluster if the change keeps the wiring, because such a change alters no cluster's path.
+    Read no cluster if the change keeps all paths.
     """
-    if change.keeps_wiring or not change.sites:
+    if change.keeps_paths or not change.sites:
         return ClusterReading()
     if len(change.sites) > len(change.former.sites) // 2:
         return read_cluster_records(unit, None, earlier)

@@ -20,8 +20,8 @@ class TopologyCache:
     restored, and each restore changes the topology's version.
 
     Units of work that began before the last change of the topology use the older topology. If a part is equal in both
-    topologies, both contain the same Python object for this part. A thread holds ``reading`` while it parses documents;
-    other threads wait for the result.
+    topologies, both contain the same Python object for this part. A thread holds ``reading`` while it parses documents,
+    or while it commits a new topology; other threads wait for the result.
     """
 
     topologies: dict[int, Topology] = field(default_factory=dict)

@@ -129,20 +129,19 @@ def list_lost_ports(unit: Unit, change: TopologyChange, live: Iterable[LiveClust
     """Yield an error for each port that the new topology lacks and that a cluster uses or may still use."""
     if not change.lost_ports:
         return
-    rows = _read_elements(unit, {port.element for port in change.lost_ports})
+    rows = _read_elements(unit, {port.element for port in change.lost_device_ports})
     used: set[PortRef] = set()
     for port, use in _list_port_uses(change, live, rows.values()):
         if port in change.lost_ports:
             used.add(port)
             yield f"{use} port {port}, which would vanish: end the cluster first"
     unsaved = _find_unsaved(unit, change, rows.values())
-    for port in sorted(change.lost_ports - used):
+    for port in sorted(port for port in change.lost_device_ports - used if port.element in unsaved):
         row = rows[port.element]
-        if row.name in unsaved:
-            yield (
-                f"{row.kind} {row.name} has unsaved changes, so port {port}, which would vanish, may carry VLANs of "
-                f"clusters: remove the port when the {row.kind} has saved the changes{OR_REMOVE}"
-            )
+        yield (
+            f"{row.kind} {row.name} has unsaved changes, so port {port}, which would vanish, may carry VLANs of "
+            f"clusters: remove the port when the {row.kind} has saved the changes{OR_REMOVE}"
+        )
 
 
 def check_access_links_kept(unit: Unit, change: TopologyChange) -> None:

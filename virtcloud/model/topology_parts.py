@@ -4,7 +4,7 @@ A topology that is made of parts has its links in a fixed order: the links withi
 then the links between sites.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -15,7 +15,8 @@ from virtcloud.model.site import SitePart, site_part_of
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Link, Site
 from virtcloud.model.transport import Transport
-from virtcloud.model.values import Name
+from virtcloud.model.values import Name, PortName
+from virtcloud.model.yield_points import with_yield_points
 
 T = TypeVar("T")
 
@@ -85,7 +86,7 @@ def share_parts(topology: Topology, former: Topology) -> Topology:
             site=_share(known.get(site.name), site),
             links=_share(former_within.get(site.name), within.get(site.name, ())),
         )
-        for site in topology.sites
+        for site in with_yield_points(topology.sites)
     }
     return join_parts(_share(before, common), parts, former)
 
@@ -97,7 +98,7 @@ def _share(former: T | None, new: T) -> T:
 def list_changed_sites(former: Topology, topology: Topology) -> Iterator[Name]:
     """Yield the sites of ``topology`` whose parts differ from their parts in ``former``."""
     known, before, after = former.sites_by_name, former.links_by_site, topology.links_by_site
-    for site in topology.sites:
+    for site in with_yield_points(topology.sites):
         if not (_equals(known.get(site.name), site) and _equals(before.get(site.name), after.get(site.name))):
             yield site.name
 
@@ -112,20 +113,43 @@ def has_equal_wiring(before: Topology, after: Topology) -> bool:
     Other values of sites and hosts, such as admission rules, images and filters, are ignored. Links that are equal, but
     not the same objects, count as different (see :func:`share_parts`).
     """
+    return _has_equal_sites(before, after, has_equal_element_wiring)
+
+
+def has_equal_paths(before: Topology, after: Topology) -> bool:
+    """Return whether two topologies have equal values for everything that affects paths and wanted states.
+
+    In contrast to :func:`has_equal_wiring`, hosts may differ in ports without a link, because a cluster uses only
+    linked ports.
+    """
+    linked = before.peers
+
+    def is_equal(old: Host, new: Host) -> bool:
+        return has_equal_element_wiring(old, new) or _list_uplinks(old, linked) == _list_uplinks(new, linked)
+
+    return _has_equal_sites(before, after, is_equal)
+
+
+def _list_uplinks(host: Host, linked: Container[str]) -> tuple[Name, list[PortName], object]:
+    return host.name, [port for port in host.ports if f"{host.name}:{port}" in linked], host.aggregates
+
+
+def _has_equal_sites(before: Topology, after: Topology, is_equal: Callable[[Host, Host], bool]) -> bool:
+    """Return whether everything that affects paths is equal. ``is_equal`` compares two hosts."""
     if not _equals(before.transports, after.transports) or any(list_differing_links(before, after)):
         return False
     pairs = zip(before.sites, after.sites, strict=False)
     return len(before.sites) == len(after.sites) and all(
-        old is new or _has_equal_site_wiring(old, new) for old, new in pairs
+        old is new or _has_equal_site_wiring(old, new, is_equal) for old, new in with_yield_points(pairs)
     )
 
 
-def _has_equal_site_wiring(before: Site, after: Site) -> bool:
+def _has_equal_site_wiring(before: Site, after: Site, is_equal: Callable[[Host, Host], bool]) -> bool:
     keys = ("name", "attachments", "switches", "edges", "gateways")
     return (
         all(getattr(before, key) == getattr(after, key) for key in keys)
         and len(before.hosts) == len(after.hosts)
-        and all(map(has_equal_element_wiring, before.hosts, after.hosts))
+        and all(map(is_equal, before.hosts, after.hosts))
     )
 
 
@@ -211,7 +235,7 @@ def _derive_look_ups(before: Topology, after: Topology) -> None:
         look_ups["peers"] = _replace_peers(before, lost, added)
         access = {end for link in added if link.access for end in link.ends}
         look_ups["access_ports"] = before.access_ports.difference(end for link in lost for end in link.ends) | access
-    if has_equal_wiring(before, after):
+    if has_equal_paths(before, after):
         look_ups["computed"] = dict(before.computed)
     vars(after).update(look_ups)
 
@@ -220,7 +244,8 @@ def _has_equal_names(before: Topology, after: Topology) -> bool:
     """Return whether both topologies have the same sites and elements, in the same order."""
     pairs = zip(before.sites, after.sites, strict=False)
     return len(before.sites) == len(after.sites) and all(
-        old is new or (old.name, _list_names(old)) == (new.name, _list_names(new)) for old, new in pairs
+        old is new or (old.name, _list_names(old)) == (new.name, _list_names(new))
+        for old, new in with_yield_points(pairs)
     )
 
 

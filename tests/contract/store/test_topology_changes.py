@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -12,12 +13,14 @@ from sbf_fakes.world import World, spec
 
 from sbf_service.domain.topology_change import TopologyChange
 from sbf_service.domain.topology_effects import TopologyEffects
-from sbf_service.large_documents import SHORT_TURN_S
+from sbf_service.large_documents import SHORT_TURN_S, Pauses
+from sbf_service.store import current_topology
 from sbf_service.store.allocation import find_excluded_vlans
 from sbf_service.store.cluster_records import ClusterReading, read_cluster_records
 from sbf_service.store.current_topology import read_topology, read_topology_version
 from sbf_service.store.live_clusters import read_live_clusters
 from sbf_service.store.store import Store
+from sbf_service.store.store import _lock_everything as lock_everything
 from sbf_service.store.topology import FormerTopology, change_topology, put_topology
 from sbf_service.store.topology_cache import TopologyCache
 from sbf_service.store.topology_elements import ElementChanges, prepare_elements
@@ -73,6 +76,22 @@ def test_a_change_is_prepared_in_short_turns(world: World) -> None:
 
     change_topology(world.store, make, who="anna")
     assert turns_s == [pytest.approx(SHORT_TURN_S)]
+
+
+def test_only_the_preparation_of_a_change_pauses(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the transaction, pauses would delay other writers."""
+    world.put("demo", spec("brno-h1", "praha-h1"))
+    pauses, before_transaction = [], []
+    monkeypatch.setattr(Pauses, "pause", lambda _self: pauses.append(1))
+
+    def record_pauses(unit: Unit) -> None:
+        before_transaction.append(len(pauses))
+        lock_everything(unit)
+
+    monkeypatch.setattr("sbf_service.store.store._lock_everything", record_pauses)
+    change_topology(world.store, lambda former: former.share_parts(with_wider_hosts(former.require())), who="eva")
+    assert before_transaction == [len(pauses)]
+    assert len(pauses) > len(read(world.store).sites)
 
 
 def test_stored_hosts_with_equal_keys_share_the_set_of_keys(world: World) -> None:
@@ -135,6 +154,35 @@ def test_an_open_unit_of_work_reads_the_former_topology(world: World, changed: t
     assert read(world.store) != former
 
 
+def test_calls_never_parse_a_topology_that_this_replica_stored(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that begins between the commit and the update of the cache waits for the update."""
+    add, read_new_version, parsed, began = TopologyCache.add, current_topology._read_new_version, [], Event()
+
+    def read_after_commit(cache: TopologyCache, version: int, topology: Topology) -> None:
+        if caller.ident is None:
+            caller.start()
+            assert began.wait(10)
+            if not cache.reading.locked():
+                caller.join()
+        add(cache, version, topology)
+
+    def begin(unit: Unit, version: int) -> Topology:
+        began.set()
+        return read_new_version(unit, version)
+
+    def parse(*_arguments: object) -> Topology:
+        parsed.append(1)
+        return former
+
+    caller, former = Thread(target=lambda: read(world.store)), world.topology()
+    monkeypatch.setattr(current_topology, "_read_new_version", begin)
+    monkeypatch.setattr(current_topology, "read_documents", parse)
+    monkeypatch.setattr(TopologyCache, "add", read_after_commit)
+    change_topology(world.store, lambda former: former.share_parts(with_open_hosts(former.require())), who="eva")
+    caller.join()
+    assert parsed == []
+
+
 def test_another_replica_reads_added_and_removed_sites(world: World) -> None:
     other = Store(world.store.engine)
     everything = read(other)
@@ -175,6 +223,14 @@ def with_wider_hosts(topology: Topology) -> Topology:
     return Topology.model_validate(document)
 
 
+def with_narrow_hosts(topology: Topology) -> Topology:
+    document = topology.model_dump(mode="json")
+    for site in document["sites"]:
+        for host in site["hosts"]:
+            host["ports"].remove("eth9")
+    return Topology.model_validate(document)
+
+
 def test_hosts_admission_rules_reset_no_element(world: World) -> None:
     """Such a change also reads no cluster, because the clusters' configuration does not depend on these rules."""
     world.put("demo", spec("brno-h1", "praha-h1"))
@@ -198,6 +254,18 @@ def test_hosts_with_other_ports_are_reset(world: World) -> None:
     assert (after.wanted_revision, after.confirmed_revision) == (before.wanted_revision + 1, 0)
     world.sweep()
     assert world.view("demo").state is ClusterState.DEGRADED
+
+
+def test_ports_without_links_change_without_reading_clusters(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No wanted state is computed: without this rule, SBF computes the wanted states of all switches."""
+    world.put("demo", spec("brno-h1", "praha-h1"))
+    world.settle()
+    monkeypatch.delattr("sbf_service.domain.topology_effects.compute_wanted")
+    change_topology(world.store, lambda former: former.share_parts(with_wider_hosts(former.require())), who="eva")
+    with counted_statements(world.service) as statements:
+        change_topology(world.store, lambda former: former.share_parts(with_narrow_hosts(former.require())), who="eva")
+    assert {port for host in read(world.store).hosts.values() for port in host.ports} == {"eth0"}
+    assert [one for one in statements if " clusters" in one or "elements.carried," in one] == []
 
 
 def test_the_elements_of_changed_sites_are_read_by_site(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,3 +116,38 @@ def test_only_hosts_with_other_ports_count_as_changed() -> None:
     found = changed(change_hosts)
     assert not found.keeps_wiring
     assert found.changed_elements == {"brno-h2"}
+
+
+def test_ports_without_links_keep_all_paths() -> None:
+    found = shared(changed(lambda document: document["sites"][0]["hosts"][0].update(ports=["eth9", "eth0"])))
+    assert (found.keeps_paths, found.keeps_wiring) == (True, False)
+
+
+def test_other_linked_ports_change_paths() -> None:
+    def link_another_port(document: dict[str, Any]) -> None:
+        document["sites"][0]["hosts"][0]["ports"] = ["eth9"]
+        document["links"][0]["a"] = "brno-h1:eth9"
+
+    assert not shared(changed(link_another_port)).keeps_paths
+
+
+def test_linked_ports_in_another_order_change_paths() -> None:
+    def add_link(document: dict[str, Any]) -> None:
+        document["sites"][0]["switches"][0]["ports"].append("p9")
+        document["sites"][0]["hosts"][0]["ports"] = ["eth0", "eth9"]
+        document["links"].append({"a": "brno-h1:eth9", "b": "brno-sw1:p9"})
+
+    def swap_ports(document: dict[str, Any]) -> None:
+        document["sites"][0]["hosts"][0]["ports"] = ["eth9", "eth0"]
+
+    assert not shared(changed(swap_ports, changed(add_link).topology)).keeps_paths
+
+
+def test_a_topology_with_equal_paths_takes_over_computed_paths() -> None:
+    found = changed(lambda document: document["sites"][0]["hosts"][0].update(ports=["eth9", "eth0"]))
+    found.former.computed["path"] = "ports"
+    assert shared(found).topology.computed == {"path": "ports"}
+
+
+def shared(change: TopologyChange) -> TopologyChange:
+    return TopologyChange(change.former, share_parts(change.topology, change.former))

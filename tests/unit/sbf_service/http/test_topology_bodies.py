@@ -20,6 +20,7 @@ from sbf_service.http.topology_bodies import (
     answer_topology,
     parse_topology,
 )
+from sbf_service.large_documents import Pauses, give_way
 from virtcloud.model.document import share_given_keys
 from virtcloud.model.element import Host
 from virtcloud.model.topology import Topology
@@ -75,6 +76,24 @@ def test_an_answer_in_pieces_contains_the_whole_topology() -> None:
     answer = answer_topology(three_sites(), Response(headers={"etag": '"7"'}))
     assert json.loads(bytes(answer.body)) == three_sites().model_dump(mode="json")
     assert answer.headers["etag"] == '"7"'
+
+
+def test_bodies_and_answers_can_pause_at_each_item(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The validation of the whole topology pauses too."""
+    pauses: list[int] = []
+    monkeypatch.setattr(Pauses, "pause", lambda _self: pauses.append(1))
+    topology = three_sites()
+    body, items = topology.model_dump_json().encode(), len(topology.sites) + len(topology.links)
+
+    def count(call: Callable[[], object]) -> int:
+        before = len(pauses)
+        call()
+        return len(pauses) - before
+
+    with give_way():
+        of_validation = count(lambda: Topology.model_validate_json(body))
+    assert count(lambda: parse_topology(body)) == items + of_validation
+    assert count(lambda: answer_topology(topology, Response())) == items
 
 
 def test_an_answer_without_links_is_a_topology() -> None:
