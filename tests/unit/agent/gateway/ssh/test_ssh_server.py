@@ -1,5 +1,6 @@
 """Tests of the gateway's sshd and its connections."""
 
+import errno
 import os
 import pwd
 import shutil
@@ -137,6 +138,24 @@ def test_simultaneous_connections_do_not_exceed_the_limit(tmp_path: Path, monkey
 
     with ThreadPoolExecutor(2) as threads:
         assert sorted(threads.map(add, range(2))) == ["added", "refused"]
+
+
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        (errno.ESRCH, "the relay has ended: No such process"),
+        (errno.EMFILE, "cannot examine the relay of alice: Too many open files"),
+    ],
+)
+def test_a_relay_that_cannot_be_examined_is_refused_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, message: str
+) -> None:
+    def refuse(_pid: int) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    with pytest.raises(Refused, match=f"^{message}$"):
+        SshSessions(tmp_path / "sessions.json").add(make_session(os.getpid(), 1))
 
 
 def test_a_reused_process_id_ends_no_other_connection(tmp_path: Path) -> None:
