@@ -88,7 +88,7 @@ class DeviceControl:
         """For each notice that OpenVPN has not answered: the client, or None if the agent sends no second command."""
         self._due: dict[int, float] = {}
         self._asked: tuple[float, frozenset[int]] | None = None
-        self._next_status, self._is_changed, self._is_renewed = 0.0, False, False
+        self._next_status, self._is_changed, self._is_unrecorded = 0.0, False, False
         self._stopping = threading.Event()
         self._ended: str | None = None
         self._last_check = time.monotonic()
@@ -187,6 +187,7 @@ class DeviceControl:
 
     def _enforce(self) -> None:
         grants, now = self._shared.grants, self._shared.clock()
+        self._update_ends(grants or {})
         for request in tuple(self._waiting.values()):
             if grants is not None:
                 self._decide(self._waiting.pop(request.client), grants, now)
@@ -198,6 +199,14 @@ class DeviceControl:
             if not self._shared.is_latest(self._protocol, session):
                 self._end(EndedSession(session, REPLACED))
         self._end_due()
+
+    def _update_ends(self, grants: DeviceGrants) -> None:
+        """Note the present end of each lease, which a later agent process without a wanted document applies."""
+        for session in self.sessions:
+            granted = grants.get(session.fingerprint)
+            if granted is not None and granted.grant.expires_at != session.expires_at:
+                new = session.model_copy(update={"expires_at": granted.grant.expires_at})
+                self._sessions[session.client], self._is_unrecorded = new, True
 
     def _decide(self, request: DeviceRequest, grants: DeviceGrants, now: datetime) -> None:
         session = self._sessions.get(request.client)
@@ -221,7 +230,7 @@ class DeviceControl:
         session = self._sessions[request.client]
         if session.key != request.key:
             self._sessions[request.client] = session.model_copy(update={"key": request.key})
-            self._is_renewed = True
+            self._is_unrecorded = True
 
     def _end(self, ended: EndedSession) -> None:
         """Send a notice to the device of a connection. `_end_due` later closes the connection.
@@ -259,8 +268,8 @@ class DeviceControl:
 
     def _record_changes(self) -> None:
         is_changed = self._is_changed
-        if is_changed or self._is_renewed:
-            self._is_changed = self._is_renewed = False
+        if is_changed or self._is_unrecorded:
+            self._is_changed = self._is_unrecorded = False
             self._records.write(self.sessions)
         if is_changed:
             self._changed()

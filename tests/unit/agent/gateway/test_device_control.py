@@ -152,3 +152,15 @@ def test_renewed_keys_are_reported_to_nobody(gateway: SimulatedGateway) -> None:
     gateway.servers[0].renew_keys(0, gateway.uptime)
     gateway.run_threads()
     assert (gateway.servers[0].clients[0].is_permitted, reports) == (True, [])
+
+
+def test_a_restarted_agent_knows_an_extended_lease(gateway: SimulatedGateway) -> None:
+    gateway.now += timedelta(minutes=30)
+    segments = (make_segment(gateway),)
+    gateway.vpn.receive(HostWanted(segments=segments, vpn=make_server(ports={VpnProtocol.UDP: 1194})), segments)
+    gateway.run_threads()
+    gateway.end_agent()
+    gateway.now += timedelta(minutes=45)
+    gateway.start_agent()
+    gateway.run_threads()
+    assert gateway.servers[0].clients[0].ends_at is None
