@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from virtcloud.agent import log
 from virtcloud.agent.files import describe_os_error, refuse_os_errors
-from virtcloud.agent.gateway.ssh_admission import SshSession, find_ended_ssh_sessions
+from virtcloud.agent.gateway.ssh_admission import SshSession, find_ended_ssh_sessions, update_ends
 from virtcloud.agent.own_processes import read_start_time
 from virtcloud.model.document import Document
 from virtcloud.model.errors import Refused, TooManyRequests
@@ -65,9 +65,17 @@ class SshSessions:
             return tuple(self._open.values())
 
     def receive(self, segments: Iterable[Segment]) -> None:
-        """Apply the grants of a wanted document: end connections that must end (`find_ended_ssh_sessions`)."""
+        """Apply the grants of a wanted document: end connections that must end (`find_ended_ssh_sessions`).
+
+        Record the present ends of the grants, which a later agent process without a wanted document applies.
+        """
         with self._lock:
             self._segments = tuple(segments)
+            former = self._open
+            self._open = update_ends(former, self._segments)
+            is_extended = self._open != former
+        if is_extended:
+            self._write()
         self.end_expired()
         os.eventfd_write(self._wake, 1)  # `run` computes its pause again: a grant may end earlier
 

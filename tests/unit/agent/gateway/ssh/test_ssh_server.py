@@ -140,6 +140,16 @@ def test_simultaneous_connections_do_not_exceed_the_limit(tmp_path: Path, monkey
         assert sorted(threads.map(add, range(2))) == ["added", "refused"]
 
 
+def test_the_extended_end_of_a_lease_is_recorded(tmp_path: Path) -> None:
+    """A restarted agent applies the recorded end until it has received a wanted document."""
+    record, ends = tmp_path / "sessions.json", datetime.now(UTC) + timedelta(hours=3)
+    sessions = SshSessions(record)
+    sessions.add(make_session(os.getpid(), read_start_time(os.getpid()) or 0))
+    sessions.receive([make_segment("alice", ends=ends)])
+    (recorded,) = ssh_sessions.RecordedSshSessions.model_validate_json(record.read_bytes()).sessions
+    assert recorded.expires_at == ends
+
+
 @pytest.mark.parametrize(
     ("number", "message"),
     [
