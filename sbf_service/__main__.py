@@ -32,7 +32,7 @@ from sbf_service.store.database import make_engine, probe_write
 from sbf_service.store.database_migration import is_of_other_version, migrate
 from sbf_service.store.replica_lock import hold_replica_name, hold_whole_database
 from sbf_service.store.store import Store
-from sbf_service.store.tokens import create_token
+from sbf_service.store.tokens import create_token, find_unknown_holder
 from virtcloud.model.access import Role, TokenRequest
 from virtcloud.otlp_tracing import tracing
 
@@ -149,7 +149,8 @@ def create(name: str, role: str, sites: tuple[str, ...], output: Path | None, co
     """Create a token for NAME. Print the token, or write the token to a file.
 
     This command also works while SBF is stopped. If the database is of an older version, SBF must be stopped, because
-    the command converts the database. The token is shown only once. If root runs this command and the database file
+    the command converts the database. The token is shown only once. If the role needs the name of a host or gateway,
+    and the topology has no such element, the command prints a warning. If root runs this command and the database file
     does not exist, the command creates the file, which belongs to the owner of its folder.
 
     Example: sbf token create eva --role operator --output eva.token
@@ -173,7 +174,10 @@ def _create_token(settings: ServiceSettings, request: TokenRequest) -> str:
     store = Store(engine)
     with store.change(who=name_caller()) as unit:
         text = create_token(unit, request, secrets.token_bytes).token
+        warning = find_unknown_holder(unit, request)
     store.close()
+    if warning is not None:
+        click.echo(f"sbf: {warning}", err=True)
     return text
 
 

@@ -49,7 +49,13 @@ def check_address(address: str) -> str:
 
 def hide_password(address: str) -> str:
     """Return a valid address for the log, with ``***`` for the password."""
-    return parse_address(address).render_as_string(hide_password=True)
+    return format_address(parse_address(address))
+
+
+def format_address(address: URL) -> str:
+    """Return an address for messages, with ``***`` for the password, and with '/' instead of %2F in its options."""
+    base, mark, options = address.render_as_string(hide_password=True).partition("?")
+    return base + mark + options.replace("%2F", "/")
 
 
 def _fault(found: str) -> BadInput:

@@ -2,7 +2,7 @@
 
 The servers behave as management-notes.txt and openvpn(8) of OpenVPN 2.6 describe: a management socket serves one
 program at a time, messages are lost while no program is connected, and a server closes a connection 5 s after
-``client-kill``.
+``client-kill``. The time limit of a decision also applies to a connected device that renews its keys.
 """
 
 import re
@@ -14,8 +14,8 @@ from typing import Final, NamedTuple, Protocol
 
 NOTICE_END_S: Final = 5.0
 """Seconds between ``client-kill`` and the end of the connection."""
-AUTH_S: Final = 60.0
-"""Seconds for which a device waits for a decision."""
+AUTH_S: Final = 300.0
+"""Seconds for which a server waits for a decision (``hand-window``)."""
 ENDED: Final = "process ended"
 
 
@@ -29,11 +29,16 @@ class Device(NamedTuple):
 
 @dataclass(slots=True)
 class Connection:
-    """A device's connection. ``vlan`` is None until the agent admits the device."""
+    """A device's connection. ``vlan`` is None until the agent admits the device.
+
+    ``asked`` is the time of the latest question about the device's key ``key``. If ``is_permitted`` is false, no
+    program has answered this question.
+    """
 
     device: Device
-    since: float
+    asked: float
     key: int = 0
+    is_permitted: bool = False
     vlan: int | None = None
     addresses: tuple[str, ...] = ()
     ends_at: float | None = None
@@ -104,9 +109,11 @@ class FakeOpenvpn:
             self.clients[number] = Connection(device, now)
             self._ask("CONNECT", number)
 
-    def renew_keys(self, number: int) -> None:
-        if not self.hangs and self.clients[number].vlan is not None:
-            self.clients[number].key += 1
+    def renew_keys(self, number: int, now: float) -> None:
+        """Renew a device's keys, unless a decision about the device is pending."""
+        one = self.clients[number]
+        if not self.hangs and one.is_permitted:
+            one.key, one.asked, one.is_permitted = one.key + 1, now, False
             self._ask("REAUTH", number)
 
     def float_device(self, number: int, address: str) -> None:
@@ -134,7 +141,7 @@ class FakeOpenvpn:
         if self.hangs:
             return
         for number, one in list(self.clients.items()):
-            if (one.ends_at is not None and one.ends_at <= now) or (one.vlan is None and now - one.since > AUTH_S):
+            if (one.ends_at is not None and one.ends_at <= now) or (not one.is_permitted and now - one.asked > AUTH_S):
                 self.disconnect(number)
 
     # The management socket.
@@ -197,6 +204,7 @@ class FakeOpenvpn:
         connection = self.clients.get(number)
         if connection is None or connection.key != key:
             return False
+        connection.is_permitted = True
         for words in map(shlex.split, options):
             if words[0] == "vlan-pvid":
                 connection.vlan = int(words[1])

@@ -36,9 +36,9 @@ class StockClient:
                 stdout=log,
             )
 
-    def wait_for(self, text: str) -> str:
+    def wait_for(self, text: str, count: int = 1) -> str:
         deadline = time.monotonic() + LIMIT_S
-        while text not in (output := self.log.read_text()):
+        while (output := self.log.read_text()).count(text) < count:
             assert time.monotonic() < deadline, output
             time.sleep(0.02)
         return output
@@ -79,10 +79,18 @@ class GatewayWorld:
         self.gateway.receive(HostWanted(segments=self.segments, vpn=self.authority.server), self.segments)
 
     def connect(
-        self, device: VpnDevice, protocol: VpnProtocol = UDP, port: int | None = None, address: str = "127.0.0.1"
+        self,
+        device: VpnDevice,
+        protocol: VpnProtocol = UDP,
+        port: int | None = None,
+        address: str = "127.0.0.1",
+        options: str = "",
     ) -> StockClient:
-        """Start a client that connects to ``address`` and ``port``, by default the port of the gateway's server."""
-        profile = self.authority.render_profile(device, address, protocol)
+        """Start a client that connects to ``address`` and ``port``, by default the port of the gateway's server.
+
+        ``options`` are further lines of the client's configuration.
+        """
+        profile = f"{self.authority.render_profile(device, address, protocol)}\n{options}"
         if port is not None:
             profile = profile.replace(f"remote {address} 1194", f"remote {address} {port}")
         client = StockClient(device, profile, self.folder)

@@ -7,6 +7,13 @@ from typing import Final, Protocol
 from virtcloud.model.cluster import ENDED_STATES, WANTED_STATES, ClusterRequest, ClusterSpec, ClusterState
 from virtcloud.model.errors import AttemptWaits, Conflict, Gone, OtherSpec
 
+SAFE_TO_REPEAT: Final = "it is safe to repeat the call"
+NOT_SAFE_TO_REPEAT: Final = (
+    "each call creates something new: before you repeat the call, look whether the call had an effect "
+    "(virtcloud token list, virtcloud access list)"
+)
+"""The advice for the calls of the API that are not idempotent."""
+
 
 @dataclass(frozen=True, slots=True)
 class LatestAttempt:

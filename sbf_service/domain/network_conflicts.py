@@ -160,10 +160,10 @@ def check_paths_unchanged(topology: Topology, network: LiveCluster, transport: T
         return
     before, after = (find_path_ports(topology, network.spec, on) for on in (None, transport.name))
     if before != after:
-        lost = ", ".join(sorted(before - after))
+        gained, lost = ", ".join(sorted(after - before)), ", ".join(sorted(before - after))
         raise Conflict(
-            f"network {network.key} would need other ports to reach transport {transport.name}, and would no "
-            f"longer use {lost}: choose a host at the site of the network"
+            f"network {network.key} would need other ports to reach transport {transport.name}, and would "
+            f"{f'no longer use {lost}' if lost else f'also use {gained}'}: choose a host at the site of the network"
         )
 
 

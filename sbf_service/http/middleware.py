@@ -16,6 +16,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sbf_service.change_feed import ChangeFeed
+from sbf_service.domain.idempotency import SAFE_TO_REPEAT
 from sbf_service.http.problems import MEDIA_TYPE, BodyTooLong, error_response
 from sbf_service.http.version_0_1 import rewrite_answer, rewrite_problem
 from sbf_service.log import get_log
@@ -31,8 +32,7 @@ library.
 """
 JSON: Final = "application/json"
 STOPPING: Final = (
-    "this SBF is stopping, and ended the call before the call was finished: try again in {} s; it is safe to repeat "
-    "the call"
+    f"this SBF is stopping, and ended the call before the call was finished: try again in {{}} s; {SAFE_TO_REPEAT}"
 )
 RETRY_AFTER_S: Final = 1
 log = get_log(__name__)
@@ -169,7 +169,7 @@ class StopMiddleware:
             log.warning("call_cancelled", path=scope["path"], why="the service stops")
             if scope["type"] == "http" and not started:
                 error = ServiceStopping(STOPPING.format(RETRY_AFTER_S), RETRY_AFTER_S)
-                await error_response(error)(scope, receive, send)
+                await error_response(error, scope)(scope, receive, send)
 
 
 def _media_type(start: Message) -> str:

@@ -10,7 +10,9 @@ from fastapi.responses import JSONResponse, Response
 from pydantic_core import ErrorDetails
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
+from starlette.types import Scope
 
+from sbf_service.domain.idempotency import NOT_SAFE_TO_REPEAT, SAFE_TO_REPEAT
 from sbf_service.log import get_log
 from sbf_service.store.database_errors import is_unavailable, make_unavailable
 from virtcloud.current_call import work_for
@@ -46,6 +48,10 @@ URN = "urn:virtcloud:problem:"
 TOO_DEEP = "expected a document with fewer nested levels, got too many levels"
 NOT_READY = "not-ready"
 CALL_KEY = "virtcloud.call"
+NOT_IDEMPOTENT: Final = frozenset(
+    {"create_token", "create_vpn_profile", "create_ssh_certificate", "renew_vpn_authority"}
+)
+"""The operations that create something new with each call."""
 SHOWN_FAULTS: Final = 100
 """The maximum number of faults of a body that an answer lists."""
 SLUGS_WITHOUT_ERRORS = ("http", "no-such-method", "no-such-route", NOT_READY)
@@ -156,13 +162,20 @@ def error_status(error: VirtcloudError) -> HTTPStatus:
     return next((status for kind, status in STATUS if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
-def error_response(error: VirtcloudError) -> ProblemResponse:
-    """Return the response to an error.
+def advise_on_repetition(scope: Scope, detail: str) -> str:
+    """Return ``detail`` without the advice that a repetition is safe, if the call creates something with each call."""
+    is_repeatable = getattr(scope.get("route"), "name", "") not in NOT_IDEMPOTENT
+    return detail if is_repeatable else detail.replace(SAFE_TO_REPEAT, NOT_SAFE_TO_REPEAT)
+
+
+def error_response(error: VirtcloudError, scope: Scope | None = None) -> ProblemResponse:
+    """Return the response to an error of the call with this ``scope``.
 
     The response to JobUnproven, TooManyRequests and ServiceBusy contains ``Retry-After`` in seconds. The response to
     Unauthenticated contains ``WWW-Authenticate``.
     """
-    response = problem_response(error_status(error), error.slug, str(error))
+    detail = str(error) if scope is None else advise_on_repetition(scope, str(error))
+    response = problem_response(error_status(error), error.slug, detail)
     if isinstance(error, Unauthenticated):
         response.headers["www-authenticate"] = "Bearer"
     if isinstance(error, JobUnproven):
@@ -193,7 +206,9 @@ def install_error_handlers(app: FastAPI) -> None:
 
 async def _answer_error(request: Request, error: Exception) -> Response:
     return (
-        error_response(error) if isinstance(error, VirtcloudError) else await _answer_unexpected_error(request, error)
+        error_response(error, request.scope)
+        if isinstance(error, VirtcloudError)
+        else await _answer_unexpected_error(request, error)
     )
 
 
@@ -224,7 +239,8 @@ async def _answer_database_error(request: Request, error: Exception) -> Response
     if not isinstance(error, SQLAlchemyError) or not is_unavailable(error):
         return await _answer_unexpected_error(request, error)
     log.fault("database_fault", error, path=request.url.path)
-    return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, ServiceUnreachable.slug, str(make_unavailable(error)))
+    detail = advise_on_repetition(request.scope, str(make_unavailable(error)))
+    return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, ServiceUnreachable.slug, detail)
 
 
 async def _answer_unexpected_error(request: Request, error: Exception) -> Response:
@@ -233,7 +249,7 @@ async def _answer_unexpected_error(request: Request, error: Exception) -> Respon
     with work_for(call):
         log.fault("request_fault", error, method=request.method, path=request.url.path)
     where = f"SBF's log, request ID {call.request_id}" if call else "SBF's log"
-    text = f"internal error in SBF: see {where}; it is safe to repeat the call"
+    text = advise_on_repetition(request.scope, f"internal error in SBF: see {where}; {SAFE_TO_REPEAT}")
     return problem_response(HTTPStatus.INTERNAL_SERVER_ERROR, VirtcloudError.slug, text)
 
 

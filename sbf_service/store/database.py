@@ -6,7 +6,7 @@ from sqlalchemy import Engine
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError
 
-from sbf_service.database_address import parse_address
+from sbf_service.database_address import format_address, parse_address
 from sbf_service.store.postgresql_connections import make_postgresql_engine
 from sbf_service.store.service_tables import ReplicaRow
 from sbf_service.store.sqlite_file import make_sqlite_engine
@@ -27,7 +27,7 @@ def make_engine(url: str, *, create: bool = True) -> Engine:
         return make_sqlite_engine(address) if is_sqlite else make_postgresql_engine(address)
     except (ArgumentError, ImportError) as error:
         raise BadInput(
-            f"database {address.render_as_string(hide_password=True)}: the address cannot be used: {error}; correct "
+            f"database {format_address(address)}: the address cannot be used: {error}; correct "
             "the setting 'database', or install the missing Python package"
         ) from error
 
@@ -72,7 +72,7 @@ as "Connection refused" of another address.
 
 def show_address(engine: Engine) -> str:
     """Return a database's address without the driver's name, as in the settings, but with ``***`` for a password."""
-    return engine.url.set(drivername=engine.url.get_backend_name()).render_as_string(hide_password=True)
+    return format_address(engine.url.set(drivername=engine.url.get_backend_name()))
 
 
 def explain_error(error: BaseException) -> str:

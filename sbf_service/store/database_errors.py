@@ -7,6 +7,7 @@ from typing import Final
 
 from sqlalchemy import ExceptionContext, exc
 
+from sbf_service.domain.idempotency import SAFE_TO_REPEAT
 from sbf_service.log import get_log
 from virtcloud.model.errors import Conflict, DatabaseUnavailable
 
@@ -43,7 +44,7 @@ FILE_FAULTS: Final = (
     (
         FULL,
         "the disk of the database is full",
-        "an administrator must free space on the disk; it is safe to repeat the call",
+        f"an administrator must free space on the disk; {SAFE_TO_REPEAT}",
     ),
 )
 """Faults of a SQLite file that do not end by themselves: parts of SQLite's message, the fault, and the remedy."""
@@ -80,7 +81,7 @@ def make_unavailable(error: BaseException) -> DatabaseUnavailable:
         is_file_fault = isinstance(cause, sqlite3.Error) and any(word in text for word in words)
         if is_file_fault or (is_full and words == FULL):
             return DatabaseUnavailable(f"{fault} ({text}): {remedy}")
-    return DatabaseUnavailable("the database does not answer: try again later; it is safe to repeat the call")
+    return DatabaseUnavailable(f"the database does not answer: try again later; {SAFE_TO_REPEAT}")
 
 
 @contextmanager

@@ -10,11 +10,14 @@ from sqlalchemy import select
 
 from sbf_service.domain.authentication import ID_BYTES, SECRET_BYTES, Principal, Token
 from sbf_service.domain.page_cursors import CursorFormat, Moment, Word
+from sbf_service.store.columns import equals_any
 from sbf_service.store.pages import Page, PageOrder, PagePart, read_page
+from sbf_service.store.tables import ElementRow
 from sbf_service.store.topology_documents import read_site_names
 from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.user_tables import TokenRow
-from virtcloud.model.access import NewToken, Role, TokenId, TokenRequest, TokenView
+from virtcloud.model.access import NewToken, Role, TokenId, TokenRequest, TokenView, describe_unknown_holder
+from virtcloud.model.edge import DEVICE_KINDS
 from virtcloud.model.errors import BadInput, NotFound, Unauthenticated
 from virtcloud.model.message_text import list_known
 from virtcloud.model.values import Name, UserName, format_utc
@@ -23,6 +26,7 @@ RandomBytes = Callable[[int], bytes]
 BY_CREATION: Final = PageOrder(
     CursorFormat("tokens", TypeAdapter(tuple[Moment, Word])), (TokenRow.created_at, TokenRow.id)
 )
+_READ_AGENT_NAMES = select(ElementRow.name).where(ElementRow.present, ~equals_any(ElementRow.kind, DEVICE_KINDS))
 TOKENS_TOPIC = "tokens"
 """The change topic of all revocations."""
 
@@ -66,6 +70,11 @@ def _check_sites(unit: Unit, sites: Collection[Name]) -> None:
                 "site first (virtcloud topology set)",
                 ("sites",),
             )
+
+
+def find_unknown_holder(unit: Unit, request: TokenRequest) -> str | None:
+    """Return a warning if the role needs the name of a host or gateway, and the topology has no such element."""
+    return describe_unknown_holder(request.name, request.role, unit.session.scalars(_READ_AGENT_NAMES).all())
 
 
 def revoke_token(unit: Unit, token_id: TokenId) -> TokenView:

@@ -125,7 +125,7 @@ class FakeDriver:
         return observed if self.switch.uses is None else self._add_uses(observed, managed, self.switch.uses)
 
     def _add_uses(self, observed: SwitchObserved, managed: SwitchScope, uses: dict[str, PortUse]) -> SwitchObserved:
-        """Add the uses of ports that SBF has not configured, and of released ports whose former use is not restored."""
+        """Add the uses of unconfigured ports, and of released ports whose original use is not restored."""
         untaken = {port: uses.get(port, PortUse()) for port in managed.ports if port not in managed.taken}
         in_use = (port for port, use in untaken.items() if is_in_other_use(use, managed.vlans, frozenset({""})))
         restored = {port for port, use in managed.returned.items() if uses.get(port, PortUse()) == use}

@@ -197,7 +197,7 @@ class GatewayMachine(RuleBasedStateMachine, GatewayNetworks):
     @rule(index=INDEX)
     def a_device_renews_its_keys(self, index: int) -> None:
         server, number, _ = self.connections[index % len(self.connections)]
-        server.renew_keys(number)
+        server.renew_keys(number, self.gateway.uptime)
 
     @precondition(lambda self: self.connections)
     @rule(index=INDEX, address=st.sampled_from(ADDRESSES))

@@ -262,7 +262,7 @@ class TopologyInvariants:
                 adopt_ports(unit, switch, {PortName(port): uses.get(port, PortUse())})
 
     def release(self, name: str, port: str, *, forget: bool = False) -> None:
-        """Release a port. For an access port, also forget the former use, because SBF otherwise refuses the release."""
+        """Release a port. For an access port, also forget the original use: SBF otherwise refuses the release."""
         with self.world.store.change(who="operator") as unit:
             switch = read_topology(unit).elements.get(Name(name))
             if isinstance(switch, Switch):

@@ -102,7 +102,12 @@ def select_ports(switch: str, views: Iterable[PortView], ports: Sequence[str]) -
             names = ", ".join(view.port for view in views_by_port.values())
             raise BadInput(f"expected a managed port of switch {switch} ({names}), got {port}")
         if view.state is PortState.TAKEN:
-            raise BadInput(f"SBF already controls port {view.port} of switch {switch}; the port need not be adopted")
+            raise BadInput(
+                f"SBF already controls port {view.port} of switch {switch}; the port need not be adopted. If the switch"
+                f" was replaced, SBF would restore the former switch's use ({view.before or 'not recorded'}): end the "
+                f"clusters at this port, run 'virtcloud element release {switch} {view.port} --forget', and adopt the "
+                "port again"
+            )
         selected.append(view)
     return selected
 

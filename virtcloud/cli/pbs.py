@@ -152,7 +152,9 @@ def _print_json(changes: Sequence[InstallationChange], *, dry_run: bool) -> None
 def _read_settings_file(path: Path) -> Mapping[str, Mapping[str, Any]]:
     try:
         settings = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise BadInput(f"settings {path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
         raise BadInput(f"settings {path}: expected a readable JSON file, got: {error}") from error
     if (
         not isinstance(settings, dict)

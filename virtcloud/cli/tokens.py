@@ -1,6 +1,7 @@
 """``virtcloud login``, ``whoami`` and ``token``: the identity of the caller, and tokens."""
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -11,9 +12,11 @@ from virtcloud.cli.groups import SummaryGroup
 from virtcloud.cli.options import DurationType, open_client
 from virtcloud.client.api import Client
 from virtcloud.client.credentials import PREFIX, check_token, default_token_file, write_token
-from virtcloud.model.access import Identity, NewToken, Role, TokenView
+from virtcloud.client.sbf import SbfClient
+from virtcloud.model.access import ELEMENT_ROLES, Identity, NewToken, Role, TokenView, describe_unknown_holder
 from virtcloud.model.durations import MAX_TOKEN_S
-from virtcloud.model.errors import BadInput
+from virtcloud.model.edge import DEVICE_KINDS
+from virtcloud.model.errors import BadInput, NotFound, VirtcloudError
 
 TOKEN_COLUMNS = ("id", "name", "role", "sites", "created", "by", "last used", "valid until")
 
@@ -113,6 +116,8 @@ def create(  # noqa: PLR0913 - click passes each option by its name
 ) -> None:
     """Create a token for NAME, which is a user, administrator, scheduler or element. The token is shown once.
 
+    If the role needs the name of a host or gateway, and the topology has no such element, the command prints a warning.
+
     Example: virtcloud token create brno-h1 --role agent --output brno-h1.token
     """
     if output is not None and output.exists():
@@ -121,7 +126,8 @@ def create(  # noqa: PLR0913 - click passes each option by its name
             "the token is revoked: name another file, or revoke that token (virtcloud token revoke) and remove the "
             "file"
         )
-    new_token = open_client(context).sbf.create_token(name, role, sites, expires)
+    sbf = open_client(context).sbf
+    new_token = sbf.create_token(name, role, sites, expires)
     if output is not None:
         _write_new_token(output, new_token)
     if as_json:
@@ -131,6 +137,25 @@ def create(  # noqa: PLR0913 - click passes each option by its name
     else:
         click.echo(f"token {new_token.id} of {_format_holder(new_token)}; the token is not shown again:", err=True)
         click.echo(new_token.token)
+    if warning := _find_unknown_holder(sbf, new_token):
+        click.echo(f"virtcloud: {warning}", err=True)
+
+
+def _find_unknown_holder(sbf: SbfClient, new_token: NewToken) -> str | None:
+    """Return a warning if the role of a new token needs the name of a host or gateway, and no element has this name.
+
+    If the elements cannot be read, return a warning about this error instead of raising it: the token was created.
+    """
+    if new_token.role not in ELEMENT_ROLES:
+        return None
+    try:
+        with suppress(NotFound):
+            if sbf.element(new_token.name).kind not in DEVICE_KINDS:
+                return None
+        known = {element.name for element in sbf.elements() if element.kind not in DEVICE_KINDS}
+    except VirtcloudError as error:
+        return f"the elements could not be read, so element {new_token.name} may be unknown: {error}"
+    return describe_unknown_holder(new_token.name, new_token.role, known)
 
 
 def _write_new_token(output: Path, new_token: NewToken) -> None:

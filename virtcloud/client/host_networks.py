@@ -99,8 +99,13 @@ class HostNetworks:
                 cluster.wait_active(timeout=self._remaining_s)
 
     def remove(self, network: ClusterKey, hosts: Iterable[Name]) -> None:
-        """Remove hosts and wait until their clusters are released. Idempotent."""
+        """Remove hosts and wait until their clusters are released. Idempotent.
+
+        Raise NotFound for a network that SBF does not know and did not know earlier.
+        """
         existing = self._find(network)
+        if existing is None and self._get(network) is None:
+            raise NotFound(f"network {network} is not known; list the networks: sbf dumpstate")
         keys = {_member_key(network, host) for host in hosts}
         members = existing.members if existing else ()
         self._end(Cluster(self.client.sbf, view) for view in members if view.key in keys)

@@ -32,8 +32,8 @@ class AddressesInUse(RequestError):
     """A subnet is large enough for the guests, but too few of its addresses are free now."""
 
 
-class Subnet:
-    """A subnet, and the address at which the assignment starts."""
+class RequestedSubnet:
+    """A subnet of a request, and the address at which the assignment starts."""
 
     def __init__(self, text: str) -> None:
         """Parse ``address/prefix``. Raise ValueError for another text."""
@@ -93,11 +93,14 @@ def plan_addresses(  # noqa: PLR0913, PLR0917 - the addresses and subnets of a r
     used = frozenset(used)
     skipped = used.union(others)
     if subnets:
-        rows = [_take(Subnet(subnet).free(Subnet(subnet).start, skipped), count, subnet) for subnet in subnets]
+        rows = [
+            _take(RequestedSubnet(subnet).free(RequestedSubnet(subnet).start, skipped), count, subnet)
+            for subnet in subnets
+        ]
     elif own is not None:
         if not own:
             return [()] * count
-        rows = [_take(Subnet(subnet).after(used, skipped), count, subnet) for subnet in own]
+        rows = [_take(RequestedSubnet(subnet).after(used, skipped), count, subnet) for subnet in own]
     else:
         widened = _widen(default or DEFAULT_SUBNET, count + len(used) + RESERVED_ADDRESSES)
         rows = [_take(widened.free(widened.start, skipped), count, widened.text)]
@@ -117,15 +120,15 @@ def find_subnets(addresses: Iterable[str]) -> Tuple[str, ...]:
 def _take(free: Iterator[str], count: int, subnet: str) -> List[str]:
     addresses = list(islice(free, count))
     if len(addresses) < count:
-        size = Subnet(subnet).highest - Subnet(subnet).start + 1
+        size = RequestedSubnet(subnet).highest - RequestedSubnet(subnet).start + 1
         raise (AddressesInUse if size >= count else RequestError)(
             "subnet: expected %d free addresses for guests, got %s with %d" % (count, subnet, len(addresses))
         )
     return addresses
 
 
-def _widen(text: str, count: int) -> Subnet:
-    subnet = Subnet(text)
+def _widen(text: str, count: int) -> RequestedSubnet:
+    subnet = RequestedSubnet(text)
     while subnet.highest - subnet.start + 1 < count and subnet.network.prefixlen > WIDEST_PREFIX:
-        subnet = Subnet(str(subnet.network.supernet()))
+        subnet = RequestedSubnet(str(subnet.network.supernet()))
     return subnet

@@ -3,7 +3,9 @@
 SBF and a host's agent both check the host's admission rule.
 """
 
+from collections.abc import Collection
 from datetime import datetime
+from difflib import get_close_matches
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
@@ -12,6 +14,7 @@ from pydantic import Field, model_validator
 from virtcloud.model.document import Document
 from virtcloud.model.durations import MAX_LEASE_LIMIT_S, MAX_TOKEN_S
 from virtcloud.model.errors import BadInput
+from virtcloud.model.message_text import list_known
 from virtcloud.model.values import Name, PatternText, UserName
 
 
@@ -62,6 +65,10 @@ class Role(StrEnum):
     JOB_STARTER = "job-starter"
 
 
+ELEMENT_ROLES = frozenset({Role.AGENT, Role.JOB_STARTER})
+"""The roles of tokens that belong to one host or gateway. The name of such a token is the name of the element."""
+
+
 class TokenId(PatternText):
     """The public part of a token, which identifies the token in lists and for a revocation."""
 
@@ -92,9 +99,25 @@ class TokenRequest(Document):
         if bool(self.sites) != (self.role is Role.SITE_ADMINISTRATOR):
             expected = "at least one site" if self.role is Role.SITE_ADMINISTRATOR else "no sites"
             raise BadInput(f"expected {expected} for the role {self.role}, got {', '.join(self.sites) or 'none'}")
-        if self.role in {Role.AGENT, Role.JOB_STARTER}:
+        if self.role in ELEMENT_ROLES:
             Name(self.name)
         return self
+
+
+def describe_unknown_holder(name: str, role: Role, known: Collection[str]) -> str | None:
+    """Return a warning if ``name`` is not the name of a host or gateway, but a token with this role needs such a name.
+
+    ``known`` are the names of all hosts and gateways. Without hosts and gateways, return None, because administrators
+    may create tokens before they describe the sites.
+    """
+    if role not in ELEMENT_ROLES or not known or name in known:
+        return None
+    similar = get_close_matches(name, sorted(known), n=1)
+    named = f"similar: {similar[0]}" if similar else f"known: {list_known(name, known)}"
+    return (
+        f"the topology has no host or gateway {name} ({named}): until the topology contains this element, its token "
+        "gives access to no element"
+    )
 
 
 class TokenView(Document):

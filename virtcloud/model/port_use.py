@@ -121,12 +121,12 @@ class PortAdoption(Document):
 
 
 class PortRelease(Document):
-    """Ports that SBF releases. SBF restores their former use, unless ``forget`` is true."""
+    """Ports that SBF releases. SBF restores their original use, unless ``forget`` is true."""
 
     ports: Annotated[tuple[PortName, ...], Field(min_length=1)]
     """The ports to release."""
     forget: bool = False
-    """Whether the former use is deleted from SBF's records instead of restored."""
+    """Whether the original use is deleted from SBF's records instead of restored."""
 
 
 def describe_effect(use: PortUse, *, access: bool) -> str:

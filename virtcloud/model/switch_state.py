@@ -88,7 +88,7 @@ class SwitchObserved(Document):
     - ``untaken``: the managed ports that SBF has not configured yet, each with its present use. ``in_use``: the ports
       in ``untaken`` that serve something other than SBF's clusters.
     - ``down``: the managed ports that are shut down, except the access ports that SBF itself shut down.
-    - ``astray``: the released ports whose former use SBF has not restored yet, each with its former use.
+    - ``astray``: the released ports whose original use SBF has not restored yet, each with its original use.
     """
 
     vlans: VlanSet
@@ -126,7 +126,7 @@ class SwitchDifference(Document):
     remove: PortVlans = Field(default_factory=dict)
     """VLANs to remove from each port."""
     take: dict[PortName, PortUse] = Field(default_factory=dict)
-    """Ports that SBF configures for the first time, each with its former use."""
+    """Ports that SBF configures for the first time, each with its original use."""
     put_back: dict[PortName, PortUse] = Field(default_factory=dict)
     """Ports that SBF released, each with the use to restore."""
 

@@ -65,9 +65,9 @@ def build_observed_state(  # noqa: PLR0913 - each parameter is a field of the ob
 
 
 def find_changed_uses(scope: SwitchScope, uses: Mapping[PortName, PortUse]) -> dict[PortName, PortUse]:
-    """Return the released ports whose configuration lines differ from the lines of their former use.
+    """Return the released ports whose configuration lines differ from the lines of their original use.
 
-    The values of the result are the former uses, which SBF must restore.
+    The values of the result are the original uses, which SBF must restore.
     """
     returned = {port: use for port, use in scope.returned.items() if port in uses}
     return {port: use for port, use in returned.items() if use.lines != uses[port].lines}
@@ -102,7 +102,7 @@ class ScopedReading:
             remedy = "correct the topology"
             if port in self.scope.returned:  # a removed line card can be inserted again, with its configuration
                 release = f"virtcloud element release {self.name} {port} --forget"
-                remedy = f"SBF must restore the port's former use; if the port was removed for ever: {release}"
+                remedy = f"SBF must restore the port's original use; if the port was removed for ever: {release}"
             raise Unsafe(f"switch {self.name}: expected a port {port}, found {ports}: {remedy}")
         return found
 
@@ -170,7 +170,7 @@ def _find_unmanaged_use(scoped: ScopedReading) -> Iterator[tuple[PortName, VlanS
 
 
 def _find_unrestored_ports(scoped: ScopedReading) -> Iterator[tuple[PortName, PortUse]]:
-    """Yield the ports in ``scope.returned`` whose former use is not restored, each with the use to restore.
+    """Yield the ports in ``scope.returned`` whose original use is not restored, each with the use to restore.
 
     If SBF did not shut a port down, the yielded use contains the port's present state (enabled or shut down), so that
     SBF does not change this state.

@@ -261,6 +261,6 @@ def _render_lines(difference: SwitchDifference) -> Iterator[str]:
     yield from (f"close port {port}" for port in difference.close)
     yield from (f"port {port}: remove vlan {vlans}" for port, vlans in difference.remove.items())
     yield from (f"port {port}: add vlan {vlans}" for port, vlans in difference.add.items())
-    yield from (f"port {port}: restore its former use" for port in difference.put_back)
+    yield from (f"port {port}: restore its original use" for port in difference.put_back)
     if difference.delete:
         yield f"delete vlan {difference.delete}"

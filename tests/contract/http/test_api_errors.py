@@ -2,9 +2,14 @@
 
 import httpx
 import pytest
-from sbf_fakes.http_calls import ask, problem, run_with_client
+from sbf_fakes.http_calls import app_of, ask, problem, run_with_client
 from sbf_fakes.world import World
 from sqlalchemy.exc import OperationalError, ProgrammingError
+
+from sbf_service.domain.idempotency import NOT_SAFE_TO_REPEAT, SAFE_TO_REPEAT
+from sbf_service.http.problems import NOT_IDEMPOTENT
+from sbf_service.store import tokens
+from virtcloud.model.errors import DatabaseUnavailable
 
 
 def test_all_faults_of_a_request_are_named(world: World) -> None:
@@ -93,6 +98,34 @@ def test_a_faulty_statement_is_an_internal_error(world: World, monkeypatch: pyte
         "error",
         "internal error in SBF: see SBF's log, request ID one; it is safe to repeat the call",
     )
+
+
+def test_no_repetition_is_advised_for_a_call_that_creates_a_token(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokens, "create_token", lambda *_: 1 // 0)
+    answer = ask(world, "POST", "/v1/tokens", {"name": "eva", "role": "user"}, headers={"X-Request-ID": "one"})
+    assert problem(answer)[2] == (
+        "internal error in SBF: see SBF's log, request ID one; each call creates something new: before you repeat the "
+        "call, look whether the call had an effect (virtcloud token list, virtcloud access list)"
+    )
+
+
+@pytest.mark.parametrize("error", [DatabaseUnavailable(SAFE_TO_REPEAT), OperationalError("", {}, Exception("away"))])
+def test_no_repetition_of_a_creation_is_advised_without_a_database(
+    world: World, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(tokens, "create_token", fail)
+    detail = problem(ask(world, "POST", "/v1/tokens", {"name": "eva", "role": "user"}))[2]
+    assert (SAFE_TO_REPEAT in detail, NOT_SAFE_TO_REPEAT in detail) == (False, True)
+
+
+def test_every_call_that_is_not_idempotent_is_an_operation_of_the_api(world: World) -> None:
+    calls = [call for path in app_of(world.service).openapi()["paths"].values() for call in path.values()]
+    assert {call["operationId"] for call in calls} >= NOT_IDEMPOTENT
 
 
 def test_a_fault_in_the_service_reveals_no_internals(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

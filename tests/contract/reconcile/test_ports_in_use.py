@@ -317,6 +317,19 @@ def test_a_released_port_is_refused_again(small: World, attach: Attach) -> None:
     )
 
 
+def test_a_replaced_switchs_port_is_restored_after_a_new_adoption(small: World, attach: Attach) -> None:
+    switch = attach("cisco_ios")
+    name = adopt_access_port(switch, small)
+    run_cluster(small)
+    switch.running.ports[name] = EmulatedPort(mode="access", native=30)  # the new switch has the former's address
+    release(small, name, forget=True)
+    adopt(small, name)
+    run_cluster(small)
+    release(small, name)
+    small.settle()
+    assert (switch.running.ports[name].mode, switch.running.ports[name].native) == ("access", 30)
+
+
 def test_a_pool_dry_run_lists_ports_in_other_use(small: World, attach: Attach) -> None:
     switch = attach("cisco_ios")
     configure_use(switch, switch.port_names[0], "an access port")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from migrated import create_sqlite
+from sbf_fakes.world import make_world
 from sbf_process import run_sbf
 from sqlalchemy import Engine
 
@@ -206,3 +207,14 @@ def test_a_site_administrator_without_a_site_is_refused(folder: Path) -> None:
     ended = create(folder / "state/sbf.db", "--role", "site-administrator")
     message = "sbf: expected at least one site for the role site-administrator, got none\n"
     assert (ended.returncode, ended.stderr) == (2, message)
+
+
+def test_a_similar_element_is_named_for_an_unknown_agent(tmp_path: Path) -> None:
+    with closing(make_world(tmp_path)) as world:
+        world.furnish()
+        config = tmp_path / "sbf.toml"
+        config.write_text(f'database = "{world.store.engine.url}"\n')
+        words = ["token", "create", "brno-h11", "--role", "agent", "--config", str(config)]
+        ended = CliRunner().invoke(program.main, words)
+    assert (ended.exit_code, ended.stdout[:3]) == (0, "vc_")
+    assert "sbf: the topology has no host or gateway brno-h11 (similar: brno-h1): " in ended.stderr

@@ -158,7 +158,19 @@ def test_a_network_without_hosts_is_released(sbf_with_network: FakeSbf) -> None:
     assert states(sbf_with_network) == {"mine": "released"}
 
 
-@pytest.mark.parametrize("words", [("releasevlan", "x"), ("forcereleasevlan", "x"), ("removehosts", "x", "h1")])
+def test_removing_hosts_of_an_unknown_network_is_refused(sbf: FakeSbf) -> None:
+    result = run_sbf(sbf, "removehosts", "mien", "h1")
+    message = "network mien is not known; list the networks: sbf dumpstate"
+    assert (result.exit_code, result.stderr) == (2, f"sbf: {message}\n")
+
+
+def test_removing_hosts_of_a_released_network_succeeds(sbf_with_network: FakeSbf) -> None:
+    run_sbf(sbf_with_network, "addhosts", "mine", "h1")
+    run_sbf(sbf_with_network, "forcereleasevlan", "mine")
+    assert run_sbf(sbf_with_network, "removehosts", "mine", "h1").exit_code == 0
+
+
+@pytest.mark.parametrize("words", [("releasevlan", "x"), ("forcereleasevlan", "x")])
 def test_releasing_an_unknown_network_succeeds(sbf: FakeSbf, words: tuple[str, ...]) -> None:
     assert run_sbf(sbf, *words).exit_code == 0
 

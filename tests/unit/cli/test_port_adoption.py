@@ -13,7 +13,12 @@ IN_USE = {
     "use": {"mode": "access", "access": 20, "lines": ["switchport access vlan 20"]},
     "effect": "becomes a trunk with SBF's VLANs only: VLAN 20 is removed",
 }
-TAKEN = {"port": "Gi1/0/2", "state": "taken", "use": {"mode": "trunk", "tagged": "112"}}
+TAKEN = {
+    "port": "Gi1/0/2",
+    "state": "taken",
+    "use": {"mode": "trunk", "tagged": "112"},
+    "before": {"mode": "access", "access": 30},
+}
 ADOPT = ("element", "adopt", "brno-sw", "Gi1/0/1")
 EFFECT_LINE = "Gi1/0/1: an access port in VLAN 20 becomes a trunk with SBF's VLANs only: VLAN 20 is removed"
 
@@ -62,6 +67,13 @@ def test_a_port_that_cannot_be_adopted_is_refused(
     result = run("element", "adopt", "brno-sw", port, "--yes")
     assert (result.exit_code, posted) == (2, [])
     assert message in result.stderr
+
+
+def test_a_port_of_a_replaced_switch_needs_a_release(run: RunCommand, posted: list[tuple[str, dict[str, Any]]]) -> None:
+    result = run("element", "adopt", "brno-sw", "Gi1/0/2", "--yes")
+    assert (result.exit_code, posted) == (2, [])
+    assert "SBF would restore the former switch's use (an access port in VLAN 30)" in result.stderr
+    assert "'virtcloud element release brno-sw Gi1/0/2 --forget', and adopt the port again" in result.stderr
 
 
 def test_a_release_prints_that_the_configuration_is_restored(

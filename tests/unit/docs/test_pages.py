@@ -71,6 +71,7 @@ def test_the_postgresql_page_configures_haproxy_as_ansible_does() -> None:
     (block,) = re.findall(r"```haproxy\n(.*?)```", page, re.DOTALL)
     role, lines = ([line.strip() for line in text.splitlines()] for text in (template, block))
     assert [line.split()[0] for line in lines if line not in role] == ["bind", "server", "server"]
+    assert ["v4v6 ssl" in line for line in (*role, *lines) if line.startswith("bind :")] == [True, True]
     needed = ("timeout client", "timeout server", "timeout tunnel", "http-request", "http-check", "default-server")
     assert [line for line in role if line.startswith(needed) and line not in lines] == []
 

@@ -45,5 +45,12 @@ def test_no_refusal_quotes_the_address(address: str, found: str) -> None:
     assert raised.value.__context__ is None or raised.value.__suppress_context__
 
 
+@pytest.mark.parametrize(
+    "address", ["postgresql:///sbf?host=/run/postgresql", "postgresql://sbf@db/sbf?passfile=/etc/virtcloud/pgpass"]
+)
+def test_paths_in_the_address_are_legible_in_the_log(address: str) -> None:
+    assert hide_password(address) == address
+
+
 def test_the_address_in_the_log_has_no_password() -> None:
     assert hide_password("postgresql://sbf:hunter2@db/sbf") == "postgresql://sbf:***@db/sbf"

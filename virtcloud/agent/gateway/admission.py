@@ -55,6 +55,8 @@ class DeviceSession(Document):
     """A connection that the agent admitted. A restarted agent recognizes open connections by the recorded sessions."""
 
     client: int
+    key: int | None = None
+    """OpenVPN's number of the latest TLS key that the agent permitted; None in a record of an older agent."""
     profile: str
     network: str
     """ID of the cluster that created the network."""
@@ -108,6 +110,7 @@ def admit(request: DeviceRequest, granted: NetworkGrant, now: datetime) -> Devic
     """Return the new session of a device that connects at the time ``now``."""
     return DeviceSession(
         client=request.client,
+        key=request.key,
         profile=granted.grant.profile,
         network=granted.network,
         vlan=granted.vlan,

@@ -13,7 +13,7 @@ OpenVPN would read both commands together and send no notice.
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Final
 
@@ -32,6 +32,7 @@ from virtcloud.agent.gateway.admission import (
 )
 from virtcloud.agent.gateway.management_messages import (
     KILL,
+    NOTICE_S,
     ClientRow,
     CommandDone,
     DeviceGone,
@@ -45,6 +46,7 @@ from virtcloud.agent.gateway.management_messages import (
     render_refusal,
 )
 from virtcloud.agent.gateway.management_socket import ANSWER_S, ManagementSocket, wait_for_event
+from virtcloud.agent.gateway.server_takeover import take_over_server
 from virtcloud.agent.gateway.session_records import SessionRecords, describe_connection
 from virtcloud.agent.gateway.shared_grants import SharedGrants
 from virtcloud.model.errors import Forbidden, Unreachable
@@ -52,13 +54,10 @@ from virtcloud.model.vpn import VpnConnection, VpnProtocol
 
 TICK_S: Final = 0.5
 """Longest time in seconds between two checks of the connections."""
-NOTICE_S: Final = 0.2
-"""Seconds between OpenVPN's answer to a notice and the end of the connection."""
 STATUS_S: Final = 20.0
 """Seconds between two readings of the connections' counters."""
 MAX_IDLE_S: Final = 30.0
 """Longest time in seconds since the last check. After this time, `DeviceControl.fault` reports a fault."""
-RESTARTED: Final = "the gateway does not know this connection"
 
 
 class DeviceControl:
@@ -89,7 +88,7 @@ class DeviceControl:
         """For each notice that OpenVPN has not answered: the client, or None if the agent sends no second command."""
         self._due: dict[int, float] = {}
         self._asked: tuple[float, frozenset[int]] | None = None
-        self._next_status, self._is_changed = 0.0, False
+        self._next_status, self._is_changed, self._is_unrecorded = 0.0, False, False
         self._stopping = threading.Event()
         self._ended: str | None = None
         self._last_check = time.monotonic()
@@ -125,41 +124,16 @@ class DeviceControl:
         self._handle(wait_for_event(self._connection, ServerReady))
 
     def take_over(self) -> None:
-        """Take over a running server that an earlier agent process started.
+        """Take over a running server that an earlier agent process started; see `take_over_server`.
 
-        End each connection that is not recorded: the connection's network is unknown, so the agent could not end the
-        connection at the end of its grant. The command of `render_end` closes all connections with the same common
-        name. Therefore also send a notice to recorded connections with this name. After the notice, the devices connect
-        again at once. Raise Unreachable if the server does not answer.
+        Raise Unreachable if the server does not answer.
         """
-        events = self._request_status()
-        rows = [row for event in events if isinstance(event, StatusDone) for row in event.clients]
-        recorded = {(session.client, session.common_name): session for session in self._records.read()}
-        unknown = {row.common_name for row in rows if (row.client, row.common_name) not in recorded}
-        for row in rows:
-            if row.common_name not in unknown:
-                self._counters[row.client] = row
-                self._sessions[row.client] = recorded[row.client, row.common_name]
-                self._shared.note_former(self._protocol, self._sessions[row.client])
-        if unknown:
-            events += self._end_unknown([row for row in rows if row.common_name in unknown])
-        self._handle(event for event in events if not isinstance(event, StatusDone))
+        taken = take_over_server(self._connection, self._records.read(), self._shared.clock())
+        self._sessions, self._counters = dict(taken.sessions), dict(taken.counters)
+        for session in self.sessions:
+            self._shared.note_former(self._protocol, session)
+        self._handle(taken.events)
         log.info("vpn_server_taken_over", protocol=self._protocol, sessions=len(self._sessions))
-
-    def _end_unknown(self, rows: Sequence[ClientRow]) -> list[ManagementEvent]:
-        """End connections, and wait until OpenVPN has closed them. Return the events that arrived."""
-        for row in rows:
-            self._connection.send(render_notice(row.client, RESTARTED, connects_again=True))
-        self._notices.extend([None] * len(rows))
-        events = self._request_status()  # this answer follows the answers to the notices
-        time.sleep(NOTICE_S)
-        for command in filter(None, map(render_end, sorted({row.common_name for row in rows}))):
-            self._connection.send(command)
-        return events + self._request_status()
-
-    def _request_status(self) -> list[ManagementEvent]:
-        self._connection.send("status 3")
-        return wait_for_event(self._connection, StatusDone)
 
     def wake(self) -> None:
         """Make `run` check the connections at once. Thread-safe."""
@@ -213,17 +187,26 @@ class DeviceControl:
 
     def _enforce(self) -> None:
         grants, now = self._shared.grants, self._shared.clock()
+        self._update_ends(grants or {})
         for request in tuple(self._waiting.values()):
             if grants is not None:
                 self._decide(self._waiting.pop(request.client), grants, now)
             elif is_renewal(request, self._sessions.get(request.client), now):
-                self._connection.send(render_admission(self._waiting.pop(request.client), ()))
+                self._permit(self._waiting.pop(request.client), ())
         for ended in find_ended_sessions(self.sessions, grants, now):
             self._end(ended)
         for session in self.sessions:
             if not self._shared.is_latest(self._protocol, session):
                 self._end(EndedSession(session, REPLACED))
         self._end_due()
+
+    def _update_ends(self, grants: DeviceGrants) -> None:
+        """Note the present end of each lease, which a later agent process without a wanted document applies."""
+        for session in self.sessions:
+            granted = grants.get(session.fingerprint)
+            if granted is not None and granted.grant.expires_at != session.expires_at:
+                new = session.model_copy(update={"expires_at": granted.grant.expires_at})
+                self._sessions[session.client], self._is_unrecorded = new, True
 
     def _decide(self, request: DeviceRequest, grants: DeviceGrants, now: datetime) -> None:
         session = self._sessions.get(request.client)
@@ -239,7 +222,15 @@ class DeviceControl:
             self._shared.note(self._protocol, session)
             self._is_changed = True
             log.info("vpn_device_admitted", profile=session.profile, vlan=session.vlan, remote=session.remote)
-        self._connection.send(render_admission(request, list_options(granted)))
+        self._permit(request, list_options(granted))
+
+    def _permit(self, request: DeviceRequest, options: Iterable[str]) -> None:
+        """Permit a device to use the key of ``request``, and note the key in the device's session."""
+        self._connection.send(render_admission(request, options))
+        session = self._sessions[request.client]
+        if session.key != request.key:
+            self._sessions[request.client] = session.model_copy(update={"key": request.key})
+            self._is_unrecorded = True
 
     def _end(self, ended: EndedSession) -> None:
         """Send a notice to the device of a connection. `_end_due` later closes the connection.
@@ -276,9 +267,11 @@ class DeviceControl:
                 self._is_changed = True
 
     def _record_changes(self) -> None:
-        if self._is_changed:
-            self._is_changed = False
+        is_changed = self._is_changed
+        if is_changed or self._is_unrecorded:
+            self._is_changed = self._is_unrecorded = False
             self._records.write(self.sessions)
+        if is_changed:
             self._changed()
 
     def _ask_for_status(self) -> None:

@@ -15,6 +15,8 @@ from virtcloud.agent.gateway.admission import DeviceRequest
 
 KILL: Final = "client-kill"
 """The command that sends a device a notice and ends its connection. OpenVPN's answer begins with the same word."""
+NOTICE_S: Final = 0.2
+"""Seconds between OpenVPN's answer to a notice and the end of the connection."""
 FINGERPRINT: Final = "tls_digest_sha256_0"
 _ANSWERED: Final = {"CONNECT", "REAUTH"}
 _PROTOCOL: Final = re.compile(r"^(?:udp|tcp)[46]?(?:-server)?:")

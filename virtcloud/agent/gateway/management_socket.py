@@ -100,11 +100,11 @@ class UnixManagementSocket:
         return [event for text in texts if (event := self._parser.feed(text)) is not None]
 
 
-def wait_for_event(connection: ManagementSocket, kind: type[ManagementEvent]) -> list[ManagementEvent]:
-    """Receive events until an event of this kind arrives. Return all received events in order.
+def wait_for_event(connection: ManagementSocket, kind: type[ManagementEvent], count: int = 1) -> list[ManagementEvent]:
+    """Receive events until ``count`` events of this kind have arrived. Return all received events in order.
 
-    If OpenVPN ends, raise Unreachable, with OpenVPN's reason if OpenVPN sent a reason. Also raise Unreachable if no
-    event of this kind arrives within `ANSWER_S` seconds.
+    If OpenVPN ends, raise Unreachable, with OpenVPN's reason if OpenVPN sent a reason. Also raise Unreachable if the
+    events do not arrive within `ANSWER_S` seconds.
     """
     events: list[ManagementEvent] = []
     deadline = time.monotonic() + ANSWER_S
@@ -113,7 +113,7 @@ def wait_for_event(connection: ManagementSocket, kind: type[ManagementEvent]) ->
         for event in events:
             if isinstance(event, ServerFailed):
                 raise Unreachable(f"OpenVPN ended: {event.text}")
-        if any(isinstance(event, kind) for event in events):
+        if sum(isinstance(event, kind) for event in events) >= count:
             return events
     raise Unreachable(f"OpenVPN did not answer within {ANSWER_S:.0f} s")
 

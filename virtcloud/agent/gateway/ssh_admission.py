@@ -4,7 +4,7 @@ A certificate proves the user's identity, and names a cluster (`ssh_certificates
 document, even a valid certificate is refused.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Annotated, NamedTuple
 
@@ -117,9 +117,9 @@ def find_ended_ssh_sessions(
 
     While ``segments`` is None, a session ends at its ``expires_at``.
     """
-    known = None if segments is None else {key: grant for segment in segments for key, grant in _index(segment)}
+    known = None if segments is None else _index(segments)
     for session in sessions:
-        grant = None if known is None else known.get((session.network, session.cluster, session.user, session.guest))
+        grant = None if known is None else known.get(_key(session))
         if known is not None and grant is None:
             yield EndedSshSession(session, "the grant or the guest is gone")
         elif grant is not None and session.serial in grant.revoked:
@@ -128,13 +128,28 @@ def find_ended_ssh_sessions(
             yield EndedSshSession(session, "the lease of the cluster has ended")
 
 
-def _index(segment: Segment) -> Iterator[tuple[tuple[str, str, str, str], SshGrant]]:
-    """Yield (network, cluster, user, name of the guest) and the grant, for each grant and each guest of a segment."""
-    if segment.ssh is None:
-        return
-    for grant in segment.ssh.grants:
-        for guest in segment.ssh.guests:
-            yield (segment.id, grant.cluster, grant.user, name_guest(guest)), grant
+def update_ends(sessions: Mapping[int, SshSession], segments: Iterable[Segment]) -> dict[int, SshSession]:
+    """Return the sessions with the ends of their grants in ``segments``. A session without a grant is unchanged."""
+    known, updated = _index(segments), dict(sessions)
+    for number, session in sessions.items():
+        if (grant := known.get(_key(session))) is not None and grant.expires_at != session.expires_at:
+            updated[number] = session.model_copy(update={"expires_at": grant.expires_at})
+    return updated
+
+
+def _key(session: SshSession) -> tuple[str, str, str, str]:
+    return session.network, session.cluster, session.user, session.guest
+
+
+def _index(segments: Iterable[Segment]) -> dict[tuple[str, str, str, str], SshGrant]:
+    """Return the grant of each user for each guest, by network, cluster, user, and name of the guest."""
+    return {
+        (segment.id, grant.cluster, grant.user, name_guest(guest)): grant
+        for segment in segments
+        if segment.ssh is not None
+        for grant in segment.ssh.grants
+        for guest in segment.ssh.guests
+    }
 
 
 def name_guest(guest: SshGuest) -> str:

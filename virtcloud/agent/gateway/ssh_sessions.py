@@ -17,8 +17,8 @@ from typing import Final
 from pydantic import ValidationError
 
 from virtcloud.agent import log
-from virtcloud.agent.files import refuse_os_errors
-from virtcloud.agent.gateway.ssh_admission import SshSession, find_ended_ssh_sessions
+from virtcloud.agent.files import describe_os_error, refuse_os_errors
+from virtcloud.agent.gateway.ssh_admission import SshSession, find_ended_ssh_sessions, update_ends
 from virtcloud.agent.own_processes import read_start_time
 from virtcloud.model.document import Document
 from virtcloud.model.errors import Refused, TooManyRequests
@@ -65,9 +65,17 @@ class SshSessions:
             return tuple(self._open.values())
 
     def receive(self, segments: Iterable[Segment]) -> None:
-        """Apply the grants of a wanted document: end connections that must end (`find_ended_ssh_sessions`)."""
+        """Apply the grants of a wanted document: end connections that must end (`find_ended_ssh_sessions`).
+
+        Record the present ends of the grants, which a later agent process without a wanted document applies.
+        """
         with self._lock:
             self._segments = tuple(segments)
+            former = self._open
+            self._open = update_ends(former, self._segments)
+            is_extended = self._open != former
+        if is_extended:
+            self._write()
         self.end_expired()
         os.eventfd_write(self._wake, 1)  # `run` computes its pause again: a grant may end earlier
 
@@ -100,12 +108,14 @@ class SshSessions:
     def add(self, session: SshSession) -> None:
         """Record a connection. Call this method before the socket is passed to the relay.
 
-        Raise TooManyRequests if a limit would be exceeded. Raise Refused if the relay has ended.
+        Raise TooManyRequests if a limit would be exceeded. Raise Refused if the relay has ended or cannot be examined.
         """
         try:
             self._add(session, is_limited=True)
-        except OSError as error:
+        except ProcessLookupError as error:
             raise Refused(f"the relay has ended: {error.strerror}") from error
+        except OSError as error:
+            raise Refused(f"cannot examine the relay of {session.user}: {describe_os_error(error)}") from error
         self._write()
         self.end_expired()
         os.eventfd_write(self._wake, 1)

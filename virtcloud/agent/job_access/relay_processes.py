@@ -121,14 +121,16 @@ def find_listener_pid(path: Path) -> int | None:
         try:
             connection.connect(str(path))
             pid: int = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
-        except BlockingIOError:
-            pid = 0
+        except BlockingIOError as error:
+            raise Refused(
+                f"relay {path}: expected the process to accept a connection within {RELAY_QUERY_S:g} s; find the "
+                f"process with: ss -xlp src {path}; the removal will be tried again"
+            ) from error
         except OSError:
             return None
     if pid == 0:
         raise Refused(
-            f"relay {path}: expected the process to accept a connection within {RELAY_QUERY_S:g} s; find the "
-            f"process with: ss -xlp src {path}; the removal will be tried again"
+            f"relay {path}: a signal interrupted the connection with the process; the removal will be tried again"
         )
     return pid
 

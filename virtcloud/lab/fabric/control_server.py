@@ -162,12 +162,12 @@ def _reset_without_client(connection: socket.socket, other: socket.socket) -> No
 
 def _copy(source: socket.socket, target: socket.socket) -> None:
     with contextlib.suppress(OSError), source.makefile("rb", buffering=0) as stream:
-        shutil.copyfileobj(stream, _Sender(target), 65536)
+        shutil.copyfileobj(stream, _SocketWriter(target), 65536)
     with contextlib.suppress(OSError):
         target.shutdown(socket.SHUT_WR)
 
 
-class _Sender:
+class _SocketWriter:
     def __init__(self, target: socket.socket) -> None:
         self._target = target
 

@@ -101,7 +101,8 @@ def test_a_device_is_reported_with_its_present_address(gateway: SimulatedGateway
 def test_a_restarted_agent_without_a_document_renews_keys(gateway: SimulatedGateway, commands: list[str]) -> None:
     gateway.end_agent()
     gateway.start_agent()
-    gateway.servers[0].renew_keys(0)
+    commands.clear()
+    gateway.servers[0].renew_keys(0, gateway.uptime)
     gateway.run_threads()
     assert [one for one in commands if one.startswith("client-auth")] == ["client-auth-nt 0 1"]
 
@@ -109,6 +110,7 @@ def test_a_restarted_agent_without_a_document_renews_keys(gateway: SimulatedGate
 def test_a_restarted_agent_without_a_document_admits_no_device(gateway: SimulatedGateway, commands: list[str]) -> None:
     gateway.end_agent()
     gateway.start_agent()
+    commands.clear()
     gateway.servers[0].connect(DEVICES[1], gateway.uptime)
     gateway.run_threads(2)
     assert [one for one in commands if one.startswith(("client-auth", "client-deny"))] == []
@@ -117,7 +119,48 @@ def test_a_restarted_agent_without_a_document_admits_no_device(gateway: Simulate
 def test_a_restarted_agent_renews_no_keys_after_the_lease(gateway: SimulatedGateway, commands: list[str]) -> None:
     gateway.end_agent()
     gateway.start_agent()
+    commands.clear()
     gateway.now += timedelta(hours=1)
-    gateway.servers[0].renew_keys(0)
+    gateway.servers[0].renew_keys(0, gateway.uptime)
     gateway.run_threads()
     assert [one for one in commands if one.startswith("client-auth")] == []
+
+
+@pytest.mark.parametrize("renewals", [0, 2])
+def test_a_renewal_that_no_agent_received_is_permitted(gateway: SimulatedGateway, renewals: int) -> None:
+    for _ in range(renewals):
+        gateway.servers[0].renew_keys(0, gateway.uptime)
+        gateway.run_threads()
+    gateway.end_agent()
+    gateway.servers[0].renew_keys(0, gateway.uptime)
+    gateway.start_agent()
+    assert gateway.servers[0].clients[0].is_permitted
+
+
+def test_no_lost_renewal_is_permitted_after_the_lease(gateway: SimulatedGateway, commands: list[str]) -> None:
+    gateway.end_agent()
+    gateway.servers[0].renew_keys(0, gateway.uptime)
+    gateway.now += timedelta(hours=1)
+    gateway.start_agent()
+    assert [one for one in commands if one.startswith("client-auth")] == []
+
+
+def test_renewed_keys_are_reported_to_nobody(gateway: SimulatedGateway) -> None:
+    """SBF stores the connections. A renewal changes no connection."""
+    reports = list[None]()
+    gateway.vpn.changed = lambda: reports.append(None)
+    gateway.servers[0].renew_keys(0, gateway.uptime)
+    gateway.run_threads()
+    assert (gateway.servers[0].clients[0].is_permitted, reports) == (True, [])
+
+
+def test_a_restarted_agent_knows_an_extended_lease(gateway: SimulatedGateway) -> None:
+    gateway.now += timedelta(minutes=30)
+    segments = (make_segment(gateway),)
+    gateway.vpn.receive(HostWanted(segments=segments, vpn=make_server(ports={VpnProtocol.UDP: 1194})), segments)
+    gateway.run_threads()
+    gateway.end_agent()
+    gateway.now += timedelta(minutes=45)
+    gateway.start_agent()
+    gateway.run_threads()
+    assert gateway.servers[0].clients[0].ends_at is None

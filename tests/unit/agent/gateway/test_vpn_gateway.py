@@ -17,12 +17,14 @@ from openvpn_world import LIMIT_S, OPENVPN, TCP, TEST_FRAME, UDP, GatewayWorld, 
 from processor_wait import Stopwatch
 from vpn_documents import VpnAuthority
 
-from virtcloud.agent.gateway.device_control import NOTICE_S
+from virtcloud.agent.gateway.management_messages import NOTICE_S
 from virtcloud.agent.gateway.openvpn_config import DEVICES, MAX_MACS
 from virtcloud.model.vpn import VpnProtocol
 
 pytestmark = pytest.mark.skipif(not OPENVPN, reason="NOT TESTED: openvpn is not installed")
 
+NEW_KEYS = "Control Channel: "
+"""The client prints this text after each handshake."""
 SOL_PACKET, PACKET_AUXDATA, TP_STATUS_VLAN_VALID = 263, 8, 1 << 4  # linux/if_packet.h
 
 
@@ -216,6 +218,23 @@ def test_a_new_agent_takes_over_the_connections(in_world: Callable[..., Any], au
 
     faults, profiles, output = in_world(work)
     assert (faults, profiles, "restarting" in output) == ((), ["laptop"], False)
+
+
+def test_a_new_agent_permits_a_renewal_that_it_missed(in_world: Callable[..., Any], authority: VpnAuthority) -> None:
+    """Without the permission, OpenVPN begins no further renewal of the keys, and later refuses the device."""
+    device = authority.make_device("laptop")
+
+    def work(world: GatewayWorld) -> object:
+        world.grant(device.grant("10.0.0.200/24"))
+        client = world.connect(device, options="reneg-sec 3 3")
+        client.wait_for(NEW_KEYS, 2)
+        world.gateway.close()
+        client.wait_for(NEW_KEYS, 3)
+        world.gateway = world.make_gateway()
+        world.gateway.read(world.kernel.list_interfaces())
+        return client.wait_for(NEW_KEYS, 5).count("Initialization Sequence Completed")
+
+    assert in_world(work) == 1
 
 
 def test_an_unrecorded_connection_starts_again_at_the_new_agent(

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,28 @@ def test_a_removal_without_progress_is_ended_early(
     monkeypatch.setattr(tree_removal, "STALL_S", 0.5)
     with pytest.raises(OSError, match=r"rm made no progress for 0.5 s: check the file system of this folder.*layers"):
         GuestRoots(tmp_path / "guests").ensure_none("g1")
+
+
+def test_only_rm_calls_a_file_system_that_may_not_answer(
+    slow_rm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call of the agent with the path of the tree could block the agent for ever."""
+    slow_rm.write_text('#!/bin/sh\nexec /bin/rm "$@"\n')
+    called = list[str]()
+    with monkeypatch.context() as patch:
+        for name in ("stat", "lstat", "rmdir", "unlink", "open", "scandir", "listdir"):
+            patch.setattr(os, name, _recording(getattr(os, name), called))
+        GuestRoots(tmp_path / "guests").ensure_none("g1")
+    assert [path for path in called if path.endswith(("/layers", "/root", "/image"))] == []
+    assert list((tmp_path / "guests/g1").iterdir()) == []
+
+
+def _recording(call: Callable[..., object], called: list[str]) -> Callable[..., object]:
+    def record(path: object, *arguments: object, **options: object) -> object:
+        called.append(str(path))
+        return call(path, *arguments, **options)
+
+    return record
 
 
 def test_a_blocked_removal_is_not_repeated(slow_rm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

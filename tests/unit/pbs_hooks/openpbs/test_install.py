@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 from batch_fakes.pbs_server import FakePbsServer, with_program
+from click.testing import CliRunner
 
 from pbs_hooks.openpbs import install, qmgr
 from pbs_hooks.openpbs.install import HookSources, RequestedSettings
 from pbs_hooks.openpbs.qmgr import PbsInstallation, list_jobs_with_cluster
 from pbs_hooks.openpbs.server_state import PROGRAM_TYPE, SETTINGS_TYPE, InstallationChange
+from virtcloud.cli.pbs import install as install_command
 from virtcloud.model.errors import BadInput, Conflict, NotFound, Refused, SchedulerUnavailable, Unsafe
 
 STUB = "import pbs\npbs.event().accept()\n"
@@ -277,3 +279,9 @@ def test_hooks_are_utf_8_in_every_locale(installation: PbsInstallation) -> None:
     command = [sys.executable, "-c", IMPORT, str(installation.exec)]
     subprocess.run(command, check=True, env=ASCII_LOCALE, cwd=Path(__file__).parents[4])  # noqa: S603
     assert copy.read_bytes() == b"# \xc3\xb6"
+
+
+def test_a_missing_file_of_settings_is_named_with_the_reason(tmp_path: Path) -> None:
+    error = CliRunner().invoke(install_command, ["--settings", str(tmp_path / "hooks.json")]).exception
+    assert isinstance(error, BadInput)
+    assert str(error) == f"settings {tmp_path}/hooks.json: cannot be read: No such file or directory"

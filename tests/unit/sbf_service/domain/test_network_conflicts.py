@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sbf_fakes.world import spec, three_sites
 
+from sbf_service.domain import network_conflicts
 from sbf_service.domain.network_conflicts import (
     check_paths_unchanged,
     check_ports_exclusive,
@@ -287,6 +288,14 @@ def with_present_transport(one: LiveCluster, own: LiveCluster) -> LiveCluster:
 
 def network_ports(made: Topology, own: LiveCluster, members: dict[str, LiveCluster]) -> frozenset[PortRef]:
     return frozenset(port for one in (own, *members.values()) for port in find_cluster_ports(made, one))
+
+
+def test_ports_that_a_network_would_gain_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    gained = {None: frozenset[str](), Name("core"): frozenset({"brno-sw1:x"})}
+    monkeypatch.setattr(network_conflicts, "find_path_ports", lambda _topology, _spec, on: gained[on])
+    made = three_sites()
+    with pytest.raises(Conflict, match="to reach transport core, and would also use brno-sw1:x: choose a host"):
+        check_paths_unchanged(made, cluster("own", ["brno-h1"], None), made.transport("core"))
 
 
 def test_a_members_path_leads_to_its_network() -> None:

@@ -1,5 +1,6 @@
 """Tests of the gateway's sshd and its connections."""
 
+import errno
 import os
 import pwd
 import shutil
@@ -137,6 +138,34 @@ def test_simultaneous_connections_do_not_exceed_the_limit(tmp_path: Path, monkey
 
     with ThreadPoolExecutor(2) as threads:
         assert sorted(threads.map(add, range(2))) == ["added", "refused"]
+
+
+def test_the_extended_end_of_a_lease_is_recorded(tmp_path: Path) -> None:
+    """A restarted agent applies the recorded end until it has received a wanted document."""
+    record, ends = tmp_path / "sessions.json", datetime.now(UTC) + timedelta(hours=3)
+    sessions = SshSessions(record)
+    sessions.add(make_session(os.getpid(), read_start_time(os.getpid()) or 0))
+    sessions.receive([make_segment("alice", ends=ends)])
+    (recorded,) = ssh_sessions.RecordedSshSessions.model_validate_json(record.read_bytes()).sessions
+    assert recorded.expires_at == ends
+
+
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        (errno.ESRCH, "the relay has ended: No such process"),
+        (errno.EMFILE, "cannot examine the relay of alice: Too many open files"),
+    ],
+)
+def test_a_relay_that_cannot_be_examined_is_refused_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, message: str
+) -> None:
+    def refuse(_pid: int) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    with pytest.raises(Refused, match=f"^{message}$"):
+        SshSessions(tmp_path / "sessions.json").add(make_session(os.getpid(), 1))
 
 
 def test_a_reused_process_id_ends_no_other_connection(tmp_path: Path) -> None:

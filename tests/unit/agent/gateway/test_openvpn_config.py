@@ -1,0 +1,19 @@
+"""Tests of the configuration of OpenVPN servers."""
+
+from pathlib import Path
+
+from vpn_documents import make_server
+
+from virtcloud.agent.gateway.openvpn_config import KEEPALIVE, ServerAccount, render_config
+from virtcloud.model.vpn import VpnProtocol
+
+DEVICE_WAITS_S = 60
+"""OpenVPN's default of ``hand-window``, which devices use."""
+
+
+def test_devices_connect_again_before_a_server_refuses_them() -> None:
+    """After a refusal, the device's program ends. The server's limit of a silent device is twice the keepalive."""
+    config = render_config(make_server(), VpnProtocol.UDP, ServerAccount("nobody", "nogroup"), Path("/"), ipv6=False)
+    (server_waits,) = [int(line.split()[1]) for line in config.splitlines() if line.startswith("hand-window ")]
+    silence = int(KEEPALIVE.split()[1])
+    assert server_waits > DEVICE_WAITS_S + 2 * silence + silence
