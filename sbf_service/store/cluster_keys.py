@@ -45,8 +45,7 @@ def find_newest_cluster(unit: Unit, key: str) -> ClusterRow | None:
 def find_key_holders(unit: Unit, key: str) -> KeyHolders:
     """Return the clusters that a new cluster with ``key`` could collide with. Ended clusters have no names.
 
-    Usually, there is no such cluster. Therefore, first look for a row without loading objects, which costs a third of
-    the time.
+    Usually, there is no such cluster, so first look for a row without the costs of loading objects.
     """
     unit.session.flush()
     if unit.connection.execute(_FIND_HOLDER, {"key": key}).first() is None:

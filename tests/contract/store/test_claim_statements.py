@@ -66,3 +66,31 @@ def test_a_claim_with_a_new_key_reads_clusters_once(world: World) -> None:
         world.put("second", spec("brno-h1"))
     assert len(statements) == 1
     assert "clusters.spec" not in statements[0]
+
+
+def read_plan(world: World, statement: str, parameters: object) -> str:
+    """Return PostgreSQL's or SQLite's plan of a statement."""
+    explain = "EXPLAIN" if world.store.has_scopes else "EXPLAIN QUERY PLAN"
+    with world.store.engine.connect() as connection:
+        rows = connection.exec_driver_sql(f"{explain} {statement}", parameters).all()  # type: ignore[arg-type] # the parameters of an event
+    return "\n".join(str(row[-1]) for row in rows)
+
+
+def test_a_claim_looks_up_vlans_of_other_sites_by_primary_key(world: World) -> None:
+    """By the index of release times, the database would read all free VLAN IDs of the site for each VLAN ID."""
+    world.put("first", spec("brno-h1", "praha-h1"))
+    found: list[tuple[str, object]] = []
+
+    def record(_connection: object, _cursor: object, statement: str, parameters: object, *_others: object) -> None:
+        if "FROM free_numbers" in statement and statement.startswith("SELECT"):
+            found.append((statement, parameters))
+
+    event.listen(world.store.engine, "before_cursor_execute", record)
+    world.put("second", spec("brno-h1", "praha-h1"))
+    event.remove(world.store.engine, "before_cursor_execute", record)
+    ((statement, parameters),) = found
+    (of_other_sites,) = [
+        line for line in read_plan(world, statement, parameters).splitlines() if "free_numbers_1" in line
+    ]
+    assert "ix_free_numbers_site_since_vlan" not in of_other_sites
+    assert "size" not in str(parameters)
