@@ -29,12 +29,14 @@ class DueDevices:
     """The condition by which the scheduler selects devices: all devices in ``names``, and all due devices.
 
     A device is due if :func:`is_due` returns true, or if the device was last read before ``read_before``. If
-    ``read_before`` is None, as in the scheduler's first round, every device is due.
+    ``read_before`` is None, as in the scheduler's first round, every device is due. If ``only_names`` is true, only the
+    devices in ``names`` are selected.
     """
 
     drift_interval: timedelta
     read_before: datetime | None = None
     names: frozenset[Name] = frozenset()
+    only_names: bool = False
 
     def find_oldest_reading(self, now: datetime) -> datetime:
         """Return a time. Every device that was last read at this time or earlier is due."""
@@ -79,12 +81,11 @@ def choose_due_devices(  # noqa: PLR0913 - the choice depends on all parameters
     drift_interval: timedelta,
     busy: Collection[Name],
     retries: Mapping[Name, RetryState],
-    room: int,
     since: datetime | None = None,
 ) -> list[Name]:
-    """Choose at most ``room`` devices to reconcile now.
+    """Choose the devices to reconcile now, the most urgent first.
 
-    Devices with an unconfirmed revision come first. A device in ``retries`` is due after its pause. Devices that are in
+    A device in ``retries`` is due after its pause. Devices that are in
     ``busy`` or leased by another replica are not chosen. ``clock`` is the time of the caller's monotonic clock in
     seconds.
     """
@@ -96,8 +97,12 @@ def choose_due_devices(  # noqa: PLR0913 - the choice depends on all parameters
         and device.name not in busy
         and not is_backing_off(device, retries.get(device.name), clock)
     ]
-    due.sort(key=lambda device: (device.confirmed >= device.wanted, device.name))
-    return [device.name for device in due[: max(room, 0)]]
+    return [device.name for device in sorted(due, key=find_urgency)]
+
+
+def find_urgency(device: DeviceStatus) -> tuple[bool, Name]:
+    """Return the sort key of a device. Devices with an unconfirmed revision are the most urgent."""
+    return device.confirmed >= device.wanted, device.name
 
 
 def is_backing_off(device: DeviceStatus, retry: RetryState | None, clock: float) -> bool:

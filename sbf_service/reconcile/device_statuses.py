@@ -125,9 +125,10 @@ def read_device_statuses(unit: Unit, holder: str, due: DueDevices | None = None)
 def _read_devices(unit: Unit, due: DueDevices | None) -> dict[str, Any]:
     if due is None:
         return {row.name: row for row in unit.connection.execute(_DEVICES)}
-    times = {"oldest": due.find_oldest_reading(unit.now), "latest": due.find_latest_reading(unit.now)}
-    found = unit.connection.execute(_DUE_DEVICES, times)
-    rows: dict[str, Any] = {row.name: row for row in found}
+    rows: dict[str, Any] = {}
+    if not due.only_names:
+        times = {"oldest": due.find_oldest_reading(unit.now), "latest": due.find_latest_reading(unit.now)}
+        rows = {row.name: row for row in unit.connection.execute(_DUE_DEVICES, times)}
     for group in split_ids(sorted(due.names - rows.keys())):
         rows |= {row.name: row for row in unit.connection.execute(_NAMED_DEVICES, {"names": group})}
     return rows

@@ -3,93 +3,34 @@
 A device is due immediately when its wanted state changes. After a failure, the device is due after a pause.
 
 Each device that is being reconciled (a busy device) has a thread, so that a slow device does not delay other devices.
-At most ``settings.workers`` devices are busy at the same time. Each second, a query finds the changes of other
-replicas. All threads are daemon threads: the process can exit at any time, and the revisions in the database show the
-unfinished work.
+At most ``settings.workers`` devices are busy at the same time. Each second, a query reads all due devices, and finds
+the changes of other replicas. Between these queries, SBF reads only the devices that this replica changed, and the
+devices that can start now (:mod:`.work_queue`). All threads are daemon threads: the process can exit at any time, and
+the revisions in the database show the unfinished work.
 """
 
 import random
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field
 from functools import partial
 from threading import Condition, Event, Thread
 
-from sbf_service.domain.due_elements import DeviceStatus, DueDevices, RetryState, choose_due_devices, compute_retry
+from sbf_service.domain.due_elements import DeviceStatus
 from sbf_service.log import get_log
 from sbf_service.reconcile.deadlines import DeadlineSweep
 from sbf_service.reconcile.device_statuses import DeviceStatuses
+from sbf_service.reconcile.work_queue import WorkQueue
 from sbf_service.reconcile.worker import ReconcileOutcome, Worker
 from sbf_service.settings import ServiceSettings
 from virtcloud.model.errors import Conflict, DatabaseUnavailable
 from virtcloud.model.values import Name
 
-
-@dataclass
-class WorkQueue:
-    """The busy devices of one replica, and the devices that must pause after a failure.
-
-    The scheduler's lock protects the queue. ``clock`` returns a monotonic time in seconds. ``jitter`` returns a random
-    number from 0 to 1. ``since`` is the database's time at the first query, or an earlier time if the database's clock
-    stepped backwards. A device that was last read before ``since`` is due, because the device may have restarted while
-    this replica was stopped.
-    """
-
-    settings: ServiceSettings
-    clock: Callable[[], float]
-    jitter: Callable[[], float]
-    busy: set[Name] = field(default_factory=set)
-    retries: dict[Name, RetryState] = field(default_factory=dict)
-    since: datetime | None = None
-
-    def list_candidates(self, lost: Collection[Name]) -> DueDevices:
-        """Return the condition by which the database query selects devices that may be due.
-
-        The condition also selects all devices whose last reconciliation failed, and all devices in ``lost``: the
-        devices that ended their sessions.
-        """
-        drift_interval = timedelta(seconds=self.settings.timing.drift_interval)
-        return DueDevices(drift_interval, self.since, frozenset({*lost, *self.retries}))
-
-    def choose_next(
-        self, statuses: Iterable[DeviceStatus], now: datetime, lost: Collection[Name]
-    ) -> list[DeviceStatus]:
-        """Return the devices to reconcile now, and mark these devices as busy.
-
-        A device in ``lost`` ended its session and is due.
-        """
-        by_name = {status.name: status for status in statuses}
-        self.since = now if self.since is None else min(self.since, now)
-        chosen = choose_due_devices(
-            [replace(status, checked_at=None) if name in lost else status for name, status in by_name.items()],
-            now=now,
-            clock=self.clock(),
-            drift_interval=timedelta(seconds=self.settings.timing.drift_interval),
-            busy=self.busy,
-            retries=self.retries,
-            room=self.settings.workers - len(self.busy),
-            since=self.since,
-        )
-        self.busy.update(chosen)
-        return [by_name[name] for name in chosen]
-
-    def record_outcome(self, status: DeviceStatus, outcome: ReconcileOutcome) -> None:
-        """Record the outcome of a reconciliation. After a failure, the device must pause before the next attempt."""
-        before = self.retries.pop(status.name, None)
-        if outcome is ReconcileOutcome.FAILED:
-            pause = (self.settings.timing.retry_first, self.settings.timing.retry_most)
-            self.retries[status.name] = compute_retry(before, status.wanted, self.clock(), pause, self.jitter())
-
-    def list_waits(self) -> list[float]:
-        """Return the remaining pauses, in seconds, of the devices that failed and are not busy."""
-        waits = [retry.not_before - self.clock() for name, retry in self.retries.items() if name not in self.busy]
-        return [wait for wait in waits if wait > 0]
-
-
 log = get_log(__name__)
 
+ELEMENT_TOPIC = "element:"
+"""The beginning of the change topics of elements."""
 POLL_INTERVAL_S = 1.0
 COALESCE_S = 0.05
 """The minimum time between two rounds, in seconds."""
@@ -137,6 +78,8 @@ class WorkerScheduler:
     _last_sweep: float | None = None
     _last_round: float | None = None
     _last_check: float | None = None
+    _last_complete: float | None = None
+    """The time of the last successful reading of all due devices."""
     _stopping: bool = False
     _thread: Thread | None = None
 
@@ -166,9 +109,12 @@ class WorkerScheduler:
     def wake(self, changed: Iterable[str]) -> None:
         """Start the next round early if the change topics ``changed`` contain an element's topic.
 
-        An example of such a topic is ``"element:brno-sw1"``.
+        An example of such a topic is ``"element:brno-sw1"``. The next round reads these elements.
         """
-        if any(topic.startswith("element:") for topic in changed):
+        elements = [topic.removeprefix(ELEMENT_TOPIC) for topic in changed if topic.startswith(ELEMENT_TOPIC)]
+        if elements:
+            with self._lock:
+                self._queue.changed.update(map(Name, elements))
             self._wake.set()
 
     @contextmanager
@@ -189,23 +135,26 @@ class WorkerScheduler:
             self._wake.set()
 
     def _free(self, name: Name) -> None:
-        self._queue.busy.discard(name)
+        self._queue.release(name)
         self._lock.notify_all()
 
     def _run(self) -> None:
         while not self._stopping:
             self._wake.clear()
-            self.run_once()
+            self.run_once(reads_all=self._is_complete_due())
             if self._wake.wait(self._pause()):
                 self._coalesce()
 
-    def run_once(self) -> None:
+    def _is_complete_due(self) -> bool:
+        return self._last_complete is None or self.clock() - self._last_complete >= POLL_INTERVAL_S
+
+    def run_once(self, *, reads_all: bool = True) -> None:
         """Run one round: start a worker for each due device.
 
-        First run the deadline sweep, unless the sweep ran less than a second ago. Start the workers even if the sweep
-        fails.
+        If ``reads_all`` is false, read only the devices that changed, and the devices that can start now. First run the
+        deadline sweep, unless the sweep ran less than a second ago. Start the workers even if the sweep fails.
         """
-        if all([_try_step(self._sweep), _try_step(self._start_due)]):
+        if all([_try_step(self._sweep), _try_step(partial(self._start_due, reads_all=reads_all))]):
             self._last_round = self.clock()
 
     def _coalesce(self) -> None:
@@ -220,17 +169,22 @@ class WorkerScheduler:
 
     def _pause(self) -> float:
         """Return the maximum time before the next round, in seconds."""
+        since = 0.0 if self._last_complete is None else self.clock() - self._last_complete
         with self._lock:
-            return min([POLL_INTERVAL_S, *self._queue.list_waits()])
+            return min([max(0.0, POLL_INTERVAL_S - since), *self._queue.list_waits()])
 
-    def _start_due(self) -> None:
+    def _start_due(self, *, reads_all: bool = True) -> None:
         lost = self.worker.sessions.find_lost()
         with self._lock:
-            candidates = self._queue.list_candidates(lost)
-        now, statuses = self.statuses.read(self.worker.holder, candidates)
+            selected = self._queue.select(lost, reads_all=reads_all)
+        if selected is None:
+            return
+        last_complete, self._last_complete = self._last_complete, None  # after an error, the next round reads all
+        now, statuses = self.statuses.read(self.worker.holder, selected)
+        self._last_complete = last_complete if selected.only_names else self.clock()
         removed = self._find_removed()
         with self._lock:
-            chosen = self._queue.choose_next(statuses, now, lost)
+            chosen = self._queue.choose_next(selected, statuses, now, lost)
             removed -= self._queue.busy
             self._queue.busy.update(removed)
         for status in chosen:

@@ -174,7 +174,8 @@ class StoreWorkerTransactions:
                 task.record_confirmed(unit, reading.observed)
             return still_held, overtaken
 
-        find_scope = partial(find_confirmation_scope, name=task.name, revision=task.revision)
+        has_errors = bool(_describe_errors(reading))
+        find_scope = partial(find_confirmation_scope, name=task.name, revision=task.revision, has_errors=has_errors)
         still_held, overtaken = self.store.change_scope(find_scope, record, who=self.holder)
         if not still_held:
             raise LeaseLostError(task.name)
@@ -207,7 +208,7 @@ class StoreWorkerTransactions:
         record_foreign_vlans(unit, row, task.scope.vlans, foreign)
         blocked = describe_blocked_vlans(reading.blocked, foreign)
         held = describe_held_vlans(task.postponed)
-        about = describe_shared_vlans(task.wanted.vlans, foreign) | held | blocked
+        about = _describe_errors(reading)
         refused = convert_vlans_to_clusters(unit, task.site, blocked)
         waiting = convert_vlans_to_clusters(unit, task.site, held | blocked)
         errors = ElementClusterErrors(
@@ -226,6 +227,13 @@ class StoreWorkerTransactions:
         return record_error(
             unit, row.name, report.message, self.timing.drain, reachable=report.reachable, clusters=clusters
         )
+
+
+def _describe_errors(reading: DeviceReading) -> dict[int, str]:
+    """Return the errors of a device's confirmation, by VLAN ID."""
+    task, foreign = reading.task, reading.observed.foreign
+    held, blocked = describe_held_vlans(task.postponed), describe_blocked_vlans(reading.blocked, foreign)
+    return describe_shared_vlans(task.wanted.vlans, foreign) | held | blocked
 
 
 def _is_outdated(unit: Unit, reading: DeviceReading) -> bool:

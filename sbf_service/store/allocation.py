@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Select, Text, bindparam, cast, func, select, true
+from sqlalchemy import ColumnElement, Select, Text, bindparam, cast, func, literal_column, select, true
 from sqlalchemy.orm import aliased
 
 from sbf_service.domain.allocation import SitePool, allocate_vlan_ids, choose_vlan_ids, find_excluded
@@ -58,7 +58,7 @@ _READ_FREED = select(FreeVlanRow.site, FreeVlanRow.vlan, FreeVlanRow.since).wher
 )
 
 
-def _make_window_query(*conditions: ColumnElement[bool]) -> Select[datetime, int, int]:
+def _make_window_query(size: int, *conditions: ColumnElement[bool]) -> Select[datetime, int, int]:
     """Return a query for the free VLAN IDs of a site that meet the conditions, at most ``size`` of them.
 
     The rows are in the order of the last releases at the site. The columns are the time of the last release, the VLAN
@@ -66,21 +66,25 @@ def _make_window_query(*conditions: ColumnElement[bool]) -> Select[datetime, int
     number equals the number of all the cluster's sites, the VLAN ID is free at all these sites, and was released later
     at none of these sites.
 
-    The limit is in a subquery, so that the database applies the limit before counting rows of other sites.
+    The limit is in a subquery, so that the database applies the limit before counting rows of other sites. The limit is
+    a literal of the statement: with a bound parameter, PostgreSQL plans the statement at each execution. The expression
+    ``coalesce`` prevents the use of the index of release times, in which the database would read all VLAN IDs of a site
+    that were released earlier. The primary key finds a single row.
     """
     of_site = FreeVlanRow.site == bindparam("site", type_=NAME_TYPE)
     rows = select(FreeVlanRow.since, FreeVlanRow.vlan).where(of_site, *conditions)
-    window = rows.order_by(FreeVlanRow.since, FreeVlanRow.vlan).limit(bindparam("size")).subquery()
+    window = rows.order_by(FreeVlanRow.since, FreeVlanRow.vlan).limit(literal_column(str(size))).subquery()
     elsewhere = aliased(FreeVlanRow)
-    is_as_old = elsewhere.site.in_(_SITES), elsewhere.vlan == window.c.vlan, elsewhere.since <= window.c.since
+    since = func.coalesce(elsewhere.since, elsewhere.since)
+    is_as_old = elsewhere.site.in_(_SITES), elsewhere.vlan == window.c.vlan, since <= window.c.since
     count = select(func.count()).where(*is_as_old).scalar_subquery()
     return select(window.c.since, window.c.vlan, count).order_by(window.c.since, window.c.vlan)
 
 
-_READ_WINDOW = _make_window_query()
-_READ_WINDOW_ON_TRANSPORT = _make_window_query(~is_taken(FreeVlanRow.vlan))
-"""This query omits the VLAN IDs in use on the transport before the limit applies. The database looks up each VLAN ID by
-an index.
+_READ_WINDOW = {size: _make_window_query(size) for size in WINDOW_SIZES}
+_READ_WINDOW_ON_TRANSPORT = {size: _make_window_query(size, ~is_taken(FreeVlanRow.vlan)) for size in WINDOW_SIZES}
+"""These queries omit the VLAN IDs in use on the transport before the limit applies. The database looks up each VLAN ID
+by an index.
 """
 
 
@@ -251,10 +255,10 @@ class _FreeWindow:
 def _read_window(  # noqa: PLR0913, PLR0917 - the parameters of the query
     unit: Unit, site: Name, sites: Sequence[Name], excluded: frozenset[int], size: int, vlan_separated: Transport | None
 ) -> _FreeWindow:
-    parameters = {"site": site, "sites": list(sites), "size": size}
-    query = _READ_WINDOW
+    parameters: dict[str, object] = {"site": site, "sites": list(sites)}
+    query = _READ_WINDOW[size]
     if vlan_separated is not None:
-        query, parameters = _READ_WINDOW_ON_TRANSPORT, parameters | {"transport": vlan_separated.name}
+        query, parameters = _READ_WINDOW_ON_TRANSPORT[size], parameters | {"transport": vlan_separated.name}
     rows = unit.connection.execute(query, parameters).all()
     free = ((since, vlan) for since, vlan, count in rows if count == len(sites) and vlan not in excluded)
     return _FreeWindow(next(free, None), (rows[-1][0], rows[-1][1]) if len(rows) == size else None)

@@ -25,7 +25,9 @@ _NEWEST_FIRST = ClusterRow.turn.desc(), ClusterRow.attempt.desc()
 _OF_KEY = ClusterRow.key == bindparam("key")
 _READ_NEWEST = select(ClusterRow).where(_OF_KEY).order_by(*_NEWEST_FIRST).limit(1)
 _NEWEST_ID = select(ClusterRow.id).where(_OF_KEY).order_by(*_NEWEST_FIRST).limit(1).correlate(None).scalar_subquery()
-_READ_HOLDERS = select(ClusterRow).where(or_(ClusterRow.id == _NEWEST_ID, ClusterRow.name == bindparam("key")))
+_IS_HOLDER = or_(ClusterRow.id == _NEWEST_ID, ClusterRow.name == bindparam("key"))
+_FIND_HOLDER = select(ClusterRow.id).where(_IS_HOLDER).limit(1)
+_READ_HOLDERS = select(ClusterRow).where(_IS_HOLDER)
 
 
 class KeyHolders(NamedTuple):
@@ -41,7 +43,13 @@ def find_newest_cluster(unit: Unit, key: str) -> ClusterRow | None:
 
 
 def find_key_holders(unit: Unit, key: str) -> KeyHolders:
-    """Return the clusters that a new cluster with ``key`` could collide with. Ended clusters have no names."""
+    """Return the clusters that a new cluster with ``key`` could collide with. Ended clusters have no names.
+
+    Usually, there is no such cluster, so first look for a row without the costs of loading objects.
+    """
+    unit.session.flush()
+    if unit.connection.execute(_FIND_HOLDER, {"key": key}).first() is None:
+        return KeyHolders(None, None)
     rows = unit.session.scalars(_READ_HOLDERS, {"key": key}).all()
     of_key = (row for row in rows if row.key == key)
     newest = max(of_key, key=lambda row: (row.turn, row.attempt), default=None)

@@ -21,6 +21,7 @@ from sbf_service.store.columns import split_ids
 from sbf_service.store.current_topology import read_topology
 from sbf_service.store.element_clusters import COMPLETED_ON_ELEMENT, read_added_clusters, read_removed_clusters
 from sbf_service.store.network_routers import take_over_routers
+from sbf_service.store.network_scopes import read_unsettled_sites
 from sbf_service.store.observed_state import record_saved
 from sbf_service.store.publication_moves import take_over_publications
 from sbf_service.store.revisions import require_element
@@ -119,8 +120,10 @@ def _apply_confirmation(
     marked = _mark_blocked(unit, name, errors or ElementClusterErrors(""))
     has_same_errors = (former.trouble, former.troubles) == (row.trouble, row.troubles)
     is_unchanged = not marked and former.reachable and has_same_errors
-    if not is_unchanged or errors is not None:
-        unit.require_everything()  # the confirmation can change clusters at other sites, too
+    if errors is not None or (not is_unchanged and row.kind == ElementKind.GATEWAY):
+        unit.require_everything()  # the confirmation can change clusters at any site
+    elif not is_unchanged and unit.scope is not None:
+        unit.require_sites(read_unsettled_sites(unit, name))
     if former.confirmed == revision and is_unchanged:
         return
     unit.session.flush()

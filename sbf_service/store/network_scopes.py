@@ -6,6 +6,7 @@ its clusters concern only elements at these sites.
 
 from sqlalchemy import bindparam, func, select
 
+from sbf_service.store.cluster_queries import is_unsettled_on
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.columns import NAME_TYPE
 from sbf_service.store.element_clusters import COMPLETED_PLACEMENTS
@@ -21,6 +22,9 @@ _SITES_OF_KEY = select(ClaimRow.site).where(
 )
 _SITES_OF_COMPLETED = select(ClaimRow.site).where(
     ClaimRow.cluster_id.in_(select(_NETWORK).where(ClusterRow.id.in_(COMPLETED_PLACEMENTS)))
+)
+_SITES_OF_UNSETTLED = select(ClaimRow.site).where(
+    ClaimRow.cluster_id.in_(select(_NETWORK).where(is_unsettled_on(bindparam("element"))))
 )
 _READ_ELEMENT = select(
     ElementRow.site,
@@ -48,18 +52,25 @@ def find_element_scope(unit: Unit, name: str) -> LockScope:
     return LockScope(frozenset() if row is None else frozenset({row.site}))
 
 
-def find_confirmation_scope(unit: Unit, name: str, revision: int) -> LockScope:
-    """Return the scope of a confirmation: the element's site, and the sites of the confirmed clusters' networks.
+def find_confirmation_scope(unit: Unit, name: str, revision: int, *, has_errors: bool = False) -> LockScope:
+    """Return the scope of a confirmation: the element's site, and the sites of the networks of some clusters.
 
-    A confirmed cluster is a cluster that one of the newly confirmed revisions adds to the element, or removes from the
-    element. The newly confirmed revisions follow the last confirmed revision, and end with ``revision``.
+    If the element was unreachable or had an error report, these are all clusters on the element whose state can still
+    change. Otherwise, these are the clusters that one of the newly confirmed revisions adds to the element, or removes
+    from the element. The newly confirmed revisions follow the last confirmed revision, and end with ``revision``.
 
-    Raise OutsideScopeError for an unknown element. Also raise this error for a gateway, a removed switch, and an
-    element that is unreachable or has an error report, because their confirmations can change clusters outside this
-    scope.
+    Raise OutsideScopeError for an unknown element. Also raise this error for a gateway, a removed switch, and a
+    confirmation that ``has_errors``, because these confirmations can change clusters outside this scope.
     """
     row = unit.connection.execute(_READ_ELEMENT, {"name": name}).one_or_none()
-    if row is None or row.kind == ElementKind.GATEWAY or not row.reachable or row.trouble or row.leaving:
+    if row is None or row.kind == ElementKind.GATEWAY or row.leaving or has_errors:
         raise OutsideScopeError(f"element {name}")
+    if not row.reachable or row.trouble:
+        return LockScope(read_unsettled_sites(unit, name) | {row.site})
     completed = {"element": name, "before": row.confirmed_revision, "revision": revision}
     return LockScope(frozenset(unit.connection.execute(_SITES_OF_COMPLETED, completed).scalars()) | {row.site})
+
+
+def read_unsettled_sites(unit: Unit, element: str) -> frozenset[str]:
+    """Return the sites of the networks of all clusters on an element whose state can still change."""
+    return frozenset(unit.connection.execute(_SITES_OF_UNSETTLED, {"element": element}).scalars())

@@ -1,8 +1,8 @@
 """Quotas of users. Each check runs in the transaction that makes the checked change."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import bindparam, func, select
 
@@ -33,7 +33,13 @@ from virtcloud.model.values import UserName
 NO_LIMITS: Final = QuotaLimits()
 BY_OWNER: Final = PageOrder(CursorFormat("quotas", KEY_OF_NAME), (QuotaRow.owner,))
 _LIMIT_NAMES: Final = tuple(QuotaLimits.model_fields)
-_READ_LIMITS = select(*(getattr(QuotaRow, name) for name in _LIMIT_NAMES)).where(QuotaRow.owner == bindparam("owner"))
+MAX_LIMITS_AT_ONCE: Final = 16
+"""The maximum number of users whose individual limits one query reads, so that the changes of a group commit, which
+mostly have different owners, need no query each.
+"""
+_SELECT_LIMITS = select(QuotaRow.owner, *(getattr(QuotaRow, name) for name in _LIMIT_NAMES))
+_READ_SOME_LIMITS = _SELECT_LIMITS.limit(MAX_LIMITS_AT_ONCE + 1)
+_READ_LIMITS = _SELECT_LIMITS.where(QuotaRow.owner == bindparam("owner"))
 IS_STORED: Final = ImageRow.url.is_(None), ImageRow.file.is_(None)
 """The SQL conditions that select images whose files SBF stores."""
 _STORED_BYTES = select(func.coalesce(func.sum(ImageRow.size), 0)).where(
@@ -108,20 +114,28 @@ def put_quota(unit: Unit, user: UserName, limits: QuotaLimits) -> None:
         unit.session.merge(QuotaRow(owner=user, **limits.model_dump()))
     record_audit(unit, "quota_put", why=f"{user}: {_describe_limits(before)} became {_describe_limits(limits)}")
     unit.session.flush()
-    del unit.values.limits[user]
+    unit.values.limits[user] = None if limits == NO_LIMITS else limits
 
 
 def _read_limits(unit: Unit, owner: str) -> QuotaLimits | None:
     """Return the individual limits of a user, or None if the user has no individual limits.
 
-    Query a user's limits only once in each unit of work. One query suffices, because a unit of work that changes quotas
-    locks everything.
+    Query limits only once in each unit of work, or once for each user if very many users have individual limits. One
+    query suffices, because a unit of work that changes quotas locks everything.
     """
-    known = unit.values.limits
-    if owner not in known:
-        row = unit.connection.execute(_READ_LIMITS, {"owner": owner}).one_or_none()
-        known[owner] = None if row is None else QuotaLimits(**dict(zip(_LIMIT_NAMES, row, strict=True)))
-    return known[owner]
+    values = unit.values
+    if values.has_all_limits is None:
+        values.has_all_limits = _store_limits(unit, unit.connection.execute(_READ_SOME_LIMITS)) <= MAX_LIMITS_AT_ONCE
+    if owner not in values.limits and not values.has_all_limits:
+        _store_limits(unit, unit.connection.execute(_READ_LIMITS, {"owner": owner}))
+    return values.limits.setdefault(owner, None)
+
+
+def _store_limits(unit: Unit, rows: Iterable[Any]) -> int:
+    """Store the individual limits of users in the values of the unit. Return the number of rows."""
+    found = {owner: QuotaLimits(**dict(zip(_LIMIT_NAMES, limits, strict=True))) for owner, *limits in rows}
+    unit.values.limits |= found
+    return len(found)
 
 
 def _read_usage(unit: Unit, owner: str) -> tuple[ResourceUsage, Sequence[str]]:

@@ -45,6 +45,8 @@ class UnitValues:
     """
     limits: dict[str, QuotaLimits | None] = field(default_factory=dict)
     """The individual limits of users."""
+    has_all_limits: bool | None = None
+    """Whether ``limits`` contains every user with individual limits. None before the first query."""
     elements: dict[str, ElementRow] = field(default_factory=dict)
     """The loaded rows of elements. The session itself has only weak references to the rows."""
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from random import Random
 
 from sbf_fakes.world import edge_site, site, spec
@@ -177,7 +178,7 @@ class Schedule:
         one = self.random.choice(up)
         if any((actor.holder, actor.element) == (one.holder, "") for actor in self.stage.actors):
             return f"{one.holder} already runs a round"
-        self.stage.enter(one.scheduler.run_once, one.holder, "")
+        self.stage.enter(partial(one.scheduler.run_once, reads_all=self.coin()), one.holder, "")
         if self.coin():
             return f"{one.holder} starts a round"
         actor = self.stage.actors[-1]

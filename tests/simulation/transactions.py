@@ -9,6 +9,7 @@ transaction changes nothing. If answers are lost, a transaction is committed, bu
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TypeVar
 
 from sbf_service.domain.due_elements import DeviceStatus, DueDevices
@@ -188,9 +189,12 @@ class MemoryCandidates:
 
     database: Database
 
-    def read(self, holder: str, _due: DueDevices) -> tuple[datetime, list[DeviceStatus]]:
-        store = self.database.store
-        return self.database.do("read the device statuses", lambda: (store.now, store.read_device_statuses(holder)))
+    def read(self, holder: str, due: DueDevices) -> tuple[datetime, list[DeviceStatus]]:
+        now, statuses = self.database.do("read the device statuses", partial(self._read, holder))
+        return now, [status for status in statuses if not due.only_names or status.name in due.names]
+
+    def _read(self, holder: str) -> tuple[datetime, list[DeviceStatus]]:
+        return self.database.store.now, self.database.store.read_device_statuses(holder)
 
     def find_removed(self, names: Collection[Name]) -> set[Name]:
         return set(names) - self.database.store.topology.elements.keys()

@@ -173,7 +173,8 @@ def confirm_element(name: Name, confirmation: Confirmation, caller: CurrentCalle
         )
         confirmations.confirm_revision(unit, name, confirmation.revision, service.settings.timing.drain, errors=errors)
 
-    find_scope = partial(find_confirmation_scope, name=name, revision=confirmation.revision)
+    has_errors = bool(confirmation.incomplete or confirmation.remaining)
+    find_scope = partial(find_confirmation_scope, name=name, revision=confirmation.revision, has_errors=has_errors)
     service.store.change_scope(find_scope, confirm, who=caller.who)
 
 

@@ -8,15 +8,18 @@ import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import partial
 from threading import Barrier, Event
 from time import monotonic, sleep
 
 import pytest
+from sbf_fakes.http_calls import ask
 from sbf_fakes.world import SITES, World, four_sites, spec, three_edges
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
+from sbf_service.reconcile.worker import ReconcileOutcome
 from sbf_service.store import audit_log
 from sbf_service.store.audit_log import AuditFilter, find_settled_id, read_entries
 from sbf_service.store.cluster_creation import PutResult, put_cluster
@@ -31,7 +34,7 @@ from virtcloud.model.access import QuotaLimits
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec, ClusterState
 from virtcloud.model.errors import Conflict, DatabaseUnavailable, NameTaken, QuotaExceeded
 from virtcloud.model.topology import Topology
-from virtcloud.model.values import UserName
+from virtcloud.model.values import Name, UserName
 
 pytestmark = pytest.mark.postgresql
 
@@ -133,6 +136,68 @@ def test_a_confirmation_waits_for_each_site_of_its_cluster(world: World) -> None
             assert world.element("brno-h1").confirmed_revision < revision
         future.result(10)
     assert world.element("brno-h1").confirmed_revision == revision
+
+
+def make_stale(world: World, host: str) -> None:
+    """Let the time pass after which an agent without heartbeats counts as unreachable."""
+    sweep = world.service.scheduler.sweep.transactions
+    silence = timedelta(seconds=world.service.settings.timing.agent_silence)
+    world.clock.advance(silence.total_seconds() + 1)
+    sweep.record_stale_agent(Name(host), silence)
+    sweep.apply_transitions()
+
+
+def test_the_first_confirmation_does_not_wait_for_other_sites(world: World) -> None:
+    """The agent has never called, so the host is unreachable and has an error report."""
+    third = world.restarted()
+    make_stale(world, "brno-h1")
+    assert world.element("brno-h1").trouble == "its agent has sent no heartbeat yet: install and start the agent"
+    with locked(third.store, "plzen"):
+        world.confirm("brno-h1", world.element("brno-h1").wanted_revision)
+    assert world.element("brno-h1").reachable
+
+
+def test_a_switch_that_answers_again_does_not_wait_for_other_sites(world: World) -> None:
+    third, switch = world.restarted(), world.switches["brno-sw1"]
+    world.settle()
+    world.put("demo", spec("brno-h1", "praha-h1"))
+    switch.cut_off = True
+    assert world.converge("brno-sw1") is ReconcileOutcome.FAILED
+    switch.cut_off = False
+    with locked(third.store, "plzen"):
+        assert world.converge("brno-sw1") is ReconcileOutcome.CONFIRMED
+
+
+def test_a_host_that_answers_again_locks_all_sites_of_its_clusters(world: World) -> None:
+    """The confirmation makes an older cluster, which is also in Praha, active again."""
+    third = world.restarted()
+    world.settle()
+    world.put("demo", spec("brno-h1", "praha-h1"))
+    world.settle()
+    make_stale(world, "brno-h1")
+    with ThreadPoolExecutor(1) as threads:
+        with locked(third.store, "praha"):
+            future = threads.submit(world.confirm, "brno-h1", world.element("brno-h1").wanted_revision)
+            wait_for_waiting(world)
+            assert world.view("demo").state is ClusterState.DEGRADED
+        future.result(10)
+    assert world.view("demo").state is ClusterState.ACTIVE
+
+
+def test_a_confirmation_with_errors_waits_for_every_site(world: World) -> None:
+    third = world.restarted()
+    world.settle()
+    world.put("demo", spec("brno-h1"))
+    revision = world.element("brno-h1").wanted_revision
+    (segment,) = world.wanted_of_host("brno-h1").segments
+    errors = {"incomplete": {segment.id: "no bridge"}}
+    with ThreadPoolExecutor(1) as threads:
+        with locked(third.store, "plzen"):
+            body = {"revision": revision} | errors
+            future = threads.submit(ask, world, "POST", "/v1/elements/brno-h1/confirmed", body)
+            wait_for_waiting(world)
+            assert world.element("brno-h1").confirmed_revision < revision
+        assert future.result(10).status_code == 204
 
 
 def test_a_change_that_locks_everything_waits_for_each_site(world: World) -> None:

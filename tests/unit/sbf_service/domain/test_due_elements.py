@@ -16,14 +16,10 @@ def switch(
     return DeviceStatus(Name(name), wanted, confirmed, at, leased)
 
 
-def choose(
-    *found: DeviceStatus, busy: tuple[str, ...] = (), retries: dict[str, RetryState] | None = None, room: int = 9
-) -> list[str]:
+def choose(*found: DeviceStatus, busy: tuple[str, ...] = (), retries: dict[str, RetryState] | None = None) -> list[str]:
     given = {Name(name): retry for name, retry in (retries or {}).items()}
     names = {Name(name) for name in busy}
-    return list(
-        choose_due_devices(found, now=NOW, clock=100.0, drift_interval=DRIFT, busy=names, retries=given, room=room)
-    )
+    return list(choose_due_devices(found, now=NOW, clock=100.0, drift_interval=DRIFT, busy=names, retries=given))
 
 
 def test_a_switch_with_an_unconfirmed_revision_is_due() -> None:
@@ -61,12 +57,7 @@ def test_a_new_revision_ends_the_pause_immediately() -> None:
 
 
 def test_unconfirmed_switches_come_before_confirmed_ones() -> None:
-    assert choose(switch("a", confirmed=2, checked=300), switch("b"), room=1) == ["b"]
-
-
-def test_the_number_of_chosen_switches_is_limited() -> None:
-    assert choose(switch("a"), switch("b"), switch("c"), room=2) == ["a", "b"]
-    assert choose(switch("a"), room=0) == []
+    assert choose(switch("a", confirmed=2, checked=300), switch("b")) == ["b", "a"]
 
 
 def test_the_pause_doubles_up_to_its_limit() -> None:
