@@ -9,6 +9,7 @@ from lab_clusters import LIMIT_S, create, remove
 
 from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab
+from virtcloud.lab.demo.context import ENTER_CONTAINER
 from virtcloud.lab.snapshot import read_guests
 from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.guest_seed import render_known_hosts
@@ -18,7 +19,7 @@ from virtcloud.model.views import ClusterView
 pytestmark = pytest.mark.lab
 
 HOST = "brno-h1"
-ENTER_NETWORK = 'exec nsenter -t "$(pgrep -P "$(pgrep -f "libvirt_lxc --name $0 ")")" -n -- "$@"'
+ENTER_NETWORK = ENTER_CONTAINER.replace(" -n -m -u ", " -n ")
 LOGIN_S = 30.0
 FOLDER = "/run/seed-test"
 """A folder of the node `HOST`, with the user's private key and known hosts."""

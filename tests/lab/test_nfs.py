@@ -24,7 +24,7 @@ pytestmark = pytest.mark.lab
 GATEWAY, HOST = "brno-gw1", "brno-h1"
 SERVER = "10.0.0.246"
 OWNERS = {"alice-nfs": "alice", "bob-nfs": "bob"}
-IN_GUEST = 'exec nsenter -t "$(pgrep -P "$(pgrep -f "libvirt_lxc --name $0 ")")" -n -- unshare -m sh -c "$1"'
+IN_GUEST = ENTER_CONTAINER.replace(' -n -m -u -- "$@"', ' -n -- unshare -m sh -c "$1"')
 """A shell command on the host. It runs the script ``$1`` in the network namespace of the container ``$0``.
 
 The script sees the host's files. It runs in a new mount namespace, so its mounts do not change the host.

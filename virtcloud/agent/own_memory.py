@@ -3,7 +3,7 @@
 import ctypes
 import gc
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -32,19 +32,19 @@ def reduce_memory() -> None:
             mallopt(parameter, value)
     gc.collect()
     gc.freeze()
-    with suppress(OSError):
-        for start, size in list(_list_unchanged_mappings(SMAPS.read_text())):
+    with suppress(OSError), SMAPS.open() as smaps:
+        for start, size in list(_list_unchanged_mappings(smaps)):
             libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), MADV_DONTNEED)
 
 
-def _list_unchanged_mappings(smaps: str) -> Iterator[tuple[int, int]]:
+def _list_unchanged_mappings(smaps: Iterable[str]) -> Iterator[tuple[int, int]]:
     """Yield the start and size of each unchanged mapping of a program or library.
 
     The pages of these mappings can be released: if the process needs such a page again, the kernel reads the page from
     the file or from the page cache.
     """
     start, end = 0, 0
-    for line in smaps.splitlines():
+    for line in smaps:
         found = _MAPPING.match(line)
         if found:
             start, end = int(found[1], 16), int(found[2], 16)

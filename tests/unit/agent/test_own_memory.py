@@ -84,7 +84,7 @@ def test_library_pages_used_only_at_the_start_are_released() -> None:
 
 def test_only_unchanged_mappings_of_files_are_released() -> None:
     """If the agent released a changed mapping, the mapping would lose its content."""
-    assert list(_list_unchanged_mappings(SMAPS)) == [(0x1000, 0x2000)]
+    assert list(_list_unchanged_mappings(SMAPS.splitlines())) == [(0x1000, 0x2000)]
 
 
 def test_an_agent_imports_none_of_the_heavy_modules() -> None:

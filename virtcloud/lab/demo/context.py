@@ -69,9 +69,12 @@ class DemoContext:
 
 
 WINDOW_S = 6
-ENTER_CONTAINER = 'exec nsenter -t "$(pgrep -P "$(pgrep -f "libvirt_lxc --name $0 ")")" -n -m -u -- "$@"'
+ENTER_CONTAINER = (
+    "read -r controller </run/libvirt/lxc/$0.pid; read -r first </proc/$controller/task/$controller/children; "
+    'exec nsenter -t "$first" -n -m -u -- "$@"'
+)
 """A shell command that runs a program in a container. The container's first process is the only child of its
-libvirt_lxc process."""
+libvirt_lxc process. The shell reads both process ids itself, because pgrep would read the files of all processes."""
 ABSENT_ADDRESS = "10.0.0.77"
 """An address that no guest has. An ARP request for this address reaches every guest of the cluster."""
 

@@ -16,14 +16,22 @@ from virtcloud.lab.fabric.events import EventLog
 from virtcloud.lab.fabric.plan import FabricSettings
 
 COVERED = ("/run", "/tmp", "/var/tmp", "/var/log", "/var/lib/libvirt")  # noqa: S108 - the lab mounts other file systems over these folders
-MODULES = ("8021q", "bridge", "veth", "tun", "fuse", "sch_netem", "nf_tables", "loop")
+MODULES = ("8021q", "bridge", "veth", "tun", "fuse", "sch_netem", "nf_tables", "nft_limit", "loop")
 HOTPLUG = Path("/proc/sys/kernel/hotplug")
 """The file with the path of the program that the kernel starts for each device event. The lab disables this program."""
 MODPROBE = Path("/run/modprobe")
 # A script that replaces modprobe. `_load_modules` runs the script, and later the kernel runs the script when it needs
 # another module. The script mounts the modules at /usr/lib. busybox is linked statically, so it does not need the
 # libraries in /usr/lib.
+#
+# When a program asks for the interface NAME and NAME does not exist, the kernel requests the module netdev-NAME, and
+# then, after an error, the module NAME. Agents and libvirt ask for hundreds of such names. Therefore the script
+# succeeds immediately, except for the names that have a module.
 MODPROBE_TEXT = """#!/bin/busybox sh
+case "$3" in
+  netdev-tunl0 | netdev-sit0 | netdev-erspan0 | netdev-gre* | netdev-ip*) ;;
+  netdev-*) exit 0 ;;
+esac
 exec /bin/busybox unshare -m /bin/busybox sh -c \
 '/bin/busybox mount --bind {modules} /usr/lib && exec /bin/busybox modprobe "$@"' modprobe "$@"
 """
