@@ -74,7 +74,7 @@ ENTER_CONTAINER = (
     'exec nsenter -t "$first" -n -m -u -- "$@"'
 )
 """A shell command that runs a program in a container. The container's first process is the only child of its
-libvirt_lxc process. The shell reads both process ids itself, because pgrep would read the files of all processes."""
+libvirt_lxc process. The shell reads both process IDs itself, because pgrep would read the files of all processes."""
 ABSENT_ADDRESS = "10.0.0.77"
 """An address that no guest has. An ARP request for this address reaches every guest of the cluster."""
 
