@@ -92,15 +92,28 @@ def reverse_ports(part: dict[str, Any]) -> None:
     part["site"]["switches"][0]["ports"].reverse()
 
 
-def add_port(part: dict[str, Any]) -> None:
+def add_unlinked_port(part: dict[str, Any]) -> None:
     part["site"]["hosts"][0]["ports"].append("eth9")
+
+
+def add_uplink(part: dict[str, Any]) -> None:
+    add_unlinked_port(part)
+    part["site"]["switches"][0]["ports"].append("p9")
+    part["links"].append({"a": "praha-h1:eth9", "b": "praha-sw1:p9"})
 
 
 @pytest.mark.parametrize(
     ("change", "kept"),
-    [(open_filters, True), (add_host, False), (remove_host, False), (reverse_ports, False), (add_port, False)],
+    [
+        (open_filters, True),
+        (add_unlinked_port, True),
+        (add_uplink, False),
+        (add_host, False),
+        (remove_host, False),
+        (reverse_ports, False),
+    ],
 )
-def test_only_equal_wiring_keeps_computed_paths(change: Callable[[dict[str, Any]], object], kept: bool) -> None:
+def test_only_equal_paths_keep_computed_paths(change: Callable[[dict[str, Any]], object], kept: bool) -> None:
     former = three_sites().model_copy()
     former.computed["path"] = "computed"
     part = site_part_of(former, "praha").model_dump(mode="json")
