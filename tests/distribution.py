@@ -198,8 +198,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Record durations with ``--record-durations``, but not in workers, which report to the main process.
 
-    Disable garbage collection during imports. Collections would find almost no garbage, and would take a third of the
-    time of the imports.
+    Disable garbage collection during imports. The garbage collector would find almost no garbage, and would take a
+    third of the time of the imports.
     """
     gc.disable()
     if config.getoption("--record-durations") and not hasattr(config, "workerinput"):

@@ -36,7 +36,7 @@ class GatewayNetworks:
         self.ports: dict[VpnProtocol, int] = {}
         self.renewals, self.count = 0, 0
         self.granted: set[tuple[str, str]] = set()
-        """Each network and profile that ever had a grant."""
+        """The pairs of a network's ID and a profile that ever had a grant."""
         self.foreign: dict[str, int] = {}
         """The indices of other programs' interfaces, by name."""
         self.gateway = SimulatedGateway()
@@ -63,7 +63,11 @@ class GatewayNetworks:
         assert {server.tap_name for server in self.running} == {f"vpn-{protocol}" for protocol in self.ports}
 
     def check_connections(self) -> None:
-        """Check that no profile has two connections, and that no connection exists after the lease of its network."""
+        """Check that no profile has two connections.
+
+        If the agent has the latest document, also check that no profile is connected to a network whose lease has
+        ended. Ignore connections that the agent has not yet admitted, and connections that the agent is ending.
+        """
         lasting = [one for _, _, one in self.connections if one.vlan is not None and one.ends_at is None]
         profiles = [one.device.profile for one in lasting]
         assert len(profiles) == len(set(profiles)), "a profile has two connections"
@@ -72,7 +76,7 @@ class GatewayNetworks:
                 assert not {device.profile for device in network.grants} & set(profiles), "a lease has ended"
 
     def check_addresses(self) -> None:
-        """Check that the agent reports the present outer address of each device."""
+        """Check that each connection in the agent's report has the present outer address of its device."""
         known = {(one.device.profile, f"{one.device.address}:5000") for _, _, one in self.connections}
         assert {(one.profile, one.remote) for one in self.gateway.vpn.connections} <= known
 

@@ -145,7 +145,7 @@ class Host:
 
     def end_fetches(self) -> None:
         """End all fetches, including those that wait for a stalled server. Wait until their threads have ended."""
-        self.cache.clock = lambda: math.inf  # no guest needs the images any more, so the next fault ends a fetch
+        self.cache.clock = lambda: math.inf  # at this time, no guest needs an image, so the next error ends each fetch
         self.server.ends.set()
         for thread in threading.enumerate():
             if thread.name.startswith("fetch of image"):

@@ -82,7 +82,10 @@ class QmgrServer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Qmgr:
-    """Client of the server on this host. Raises Unreachable, Forbidden, NotFound (no pbs.conf) and Refused."""
+    """Client of the server on this host.
+
+    Raises Unreachable, Forbidden, NotFound (``qmgr`` or pbs.conf is missing) and Refused.
+    """
 
     installation: PbsInstallation
 

@@ -1,6 +1,7 @@
 """Seeds of guests, and the peers of a network, computed from clusters and the service secret. Pure.
 
-A seed is the configuration that a guest reads when it boots. The peers of a guest are the other guests of its network.
+A seed is the configuration that a guest reads when it boots. The peers of a guest are all guests of its network,
+including the guest itself.
 
 With each new cluster, SBF records the guests' login name and the public keys that may log in (:class:`GuestLogin`).
 Therefore, later changes of the owner's keys do not change running guests. Without a recorded login, a cluster's guests

@@ -2,8 +2,8 @@
 
 A path is an ordered list of ports: a frame leaves the first port, enters the second port, leaves the third port, and so
 on. If frames of a kind pass along a path, each port of the path carries such frames in the direction of the path. The
-section of a failed path is the part where the lost frames can have disappeared: no other path shows that this part
-carries such frames.
+section of a failed path is the part in which the frames are lost. The section begins at the first port, and ends at the
+last port, for which no other path shows that the port carries such frames.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence

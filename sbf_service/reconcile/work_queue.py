@@ -2,8 +2,8 @@
 
 A complete reading of the database finds all due devices. With thousands of due devices, for example after an outage of
 a site, this reading takes longer than the creation of many clusters. Between two complete readings, the scheduler
-therefore reads only single devices: the devices that changed, and as many waiting devices as can start now. SBF starts
-a worker only for a device whose status was read in the same round.
+therefore reads only single devices: the devices that changed, and as many waiting devices as there are free workers.
+SBF starts a worker only for a device whose status was read in the same round.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -57,16 +57,21 @@ class WorkQueue:
 
     @property
     def room(self) -> int:
-        """The number of devices that can start now."""
+        """The number of further devices for which a worker can start now."""
         return max(0, self.settings.workers - len(self.busy))
 
     def select(self, lost: Collection[Name], *, reads_all: bool) -> DueDevices | None:
         """Return the condition by which the database query selects devices that may be due.
 
-        The condition selects all devices in ``lost``: the devices that ended their sessions. If ``reads_all`` is true,
-        the condition also selects all due devices, and all devices whose last reconciliation failed. If ``reads_all``
-        is false, the condition instead selects changed devices, and as many devices whose pause has ended and as many
-        waiting devices as can start now. In this case, return None if no device can start.
+        The condition always selects the devices in ``lost``, which ended their sessions. If ``reads_all`` is true, or
+        if more than ``MAX_NAMED`` devices changed, the condition also selects all due devices, and all devices whose
+        last reconciliation failed. Otherwise, the condition also selects these devices, if they are not busy:
+
+        - the changed devices,
+        - up to ``room`` devices whose pause after a failure has ended,
+        - up to ``room`` waiting devices.
+
+        If ``reads_all`` is false, return None if no worker can start, or if there is no device to select.
         """
         drift_interval, room = timedelta(seconds=self.settings.timing.drift_interval), self.room
         if not reads_all and not room:

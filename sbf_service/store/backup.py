@@ -1,4 +1,4 @@
-"""``sbf backup``: writes all rows of the database into a file while SBF runs.
+"""``sbf backup``: writes the database into a file while SBF runs, except the rows of `OMITTED_TABLES`.
 
 The rows come from one snapshot: on SQLite, a read transaction of the write-ahead log; on PostgreSQL, a transaction with
 the isolation level REPEATABLE READ. Neither transaction blocks writers.

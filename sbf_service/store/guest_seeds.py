@@ -1,6 +1,6 @@
 """The service secret, the login of a new cluster's guests, and the seeds and peers in wanted documents.
 
-A seed is the configuration that a guest reads when it boots. The peers of a guest are the other guests of its network.
+A seed is the configuration that a guest reads when it boots. The peers of a guest are all guests of its network.
 The duration of a query about a network does not depend on the other networks in the database.
 """
 

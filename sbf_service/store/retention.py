@@ -137,7 +137,7 @@ def _is_old_audit(unit: Unit, limits: RetentionLimits) -> ColumnElement[bool]:
     """Return the condition that an audit row is too old, or has too many newer rows.
 
     The newest row never meets the condition: if the table were empty, SQLite would assign the same IDs again. The
-    condition compares IDs instead of times, because a later row has a higher ID.
+    condition compares IDs instead of times: each row with a lower ID than all young rows is too old.
     """
     beyond = select(AuditRow.id).order_by(AuditRow.id.desc()).offset(limits.audit_rows).limit(1).scalar_subquery()
     young = select(func.min(AuditRow.id)).where(AuditRow.at >= unit.now - limits.audit_age).scalar_subquery()
@@ -160,9 +160,10 @@ def _prune_clusters(store: Store, limits: RetentionLimits, folder: Path, batch: 
 
 
 def _is_ended_before(unit: Unit, limits: RetentionLimits) -> ColumnElement[bool]:
-    """Return the condition that the removal of an ended cluster began too long ago, or that too many began later.
+    """Return the condition that an ended cluster is too old, or that too many ended clusters are younger.
 
-    Clusters whose removal began less than ``MIN_DAYS`` ago never meet the condition.
+    A cluster's age is the time since the beginning of the cluster's removal. Clusters younger than ``MIN_DAYS`` days
+    never meet the condition.
     """
     ended = select(_ENDED_AT).where(ClusterRow.state.in_(ENDED_STATES)).order_by(_ENDED_AT.desc())
     beyond = unit.session.scalar(ended.offset(limits.clusters).limit(1))

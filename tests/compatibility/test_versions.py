@@ -49,7 +49,8 @@ print(digest(segment, segment.guests[0]))
 """
 BUNDLE = """
 try:
-    # Version 0.1. This import comes first, because a process of version 0.1 also finds the present pbs_hooks.
+    # Version 0.1 has this module; the present version does not. Try this import first, because a process of
+    # version 0.1 can also import the present package pbs_hooks.
     from virtcloud.pbs.bundle import bundle
 except ModuleNotFoundError:
     from pbs_hooks.bundle import bundle_hook as bundle

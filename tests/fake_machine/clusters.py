@@ -122,7 +122,10 @@ class FakeSbf:
         return _json(self.guest if name else [self.guest])
 
     def _extend_lease(self, key: str, seconds: float) -> Answer:
-        """Extend a lease, of which an hour remains, to ``seconds`` from now. Never shorten the lease."""
+        """Extend a cluster's lease to ``seconds`` from now. Never shorten the lease.
+
+        This fake has no clock. It assumes that one hour of the present lease remains.
+        """
         later = self.clusters[key].lease_ends + timedelta(seconds=max(0, seconds - 3600))
         self.clusters[key] = self.clusters[key].model_copy(update={"lease_ends": later})
         return 200, self.clusters[key].model_dump_json().encode()
@@ -145,7 +148,10 @@ class FakeSbf:
         return self.networks.get(key, [key, *members] if key in self._running_keys() else [])
 
     def _choose_subnets(self, spec: ClusterSpec) -> ClusterSpec:
-        """Return the spec of a new cluster with its subnets. An SBF of version 0.2.0 chooses no subnets."""
+        """Return the spec of a new cluster with its subnets.
+
+        If ``is_old`` is true, choose no subnets, like the released version 0.2.0 of SBF.
+        """
         if self.is_old or spec.joins or spec.subnets is not None or any(guest.addresses for guest in spec.guests):
             return spec
         return spec.model_copy(update={"subnets": ("10.0.0.0/24",) if spec.guests else None})

@@ -37,7 +37,8 @@ class Replica:
         """Create a scheduler, and release the replica's leases as ``WorkerScheduler.start`` does. Start no thread."""
         transactions = MemoryTransactions(self.database, self.devices, self.holder)
         worker = Worker(transactions, DeviceSessions(SETTINGS, Platforms(self._of_switch, self._of_edge)))
-        sweep = DeadlineSweep(MemoryDeadlines(self.database), SETTINGS.timing, self.clock, inf)  # rounds are rare
+        # The simulated sweeps are rare. Therefore a gap between two sweeps never counts as a suspension (`inf`).
+        sweep = DeadlineSweep(MemoryDeadlines(self.database), SETTINGS.timing, self.clock, inf)
         self.scheduler = WorkerScheduler(
             MemoryCandidates(self.database),
             worker,

@@ -101,7 +101,7 @@ class HostNetworks:
     def remove(self, network: ClusterKey, hosts: Iterable[Name]) -> None:
         """Remove hosts and wait until their clusters are released. Idempotent.
 
-        Raise NotFound for a network that SBF does not know and did not know earlier.
+        Raise NotFound if SBF knows neither a running nor an ended network with this key.
         """
         existing = self._find(network)
         if existing is None and self._get(network) is None:

@@ -14,7 +14,7 @@ class SurveyRequest(Document):
     text: str
     source: str
     settings: str | None = None
-    """The file with SBF's settings, whose credentials the survey may use."""
+    """The path of SBF's settings file. The survey may use the credentials in these settings."""
     pool_size: int = Field(100, ge=1, le=4093)
     """The number of VLAN IDs of the proposed pool."""
     timeout_s: float = 10

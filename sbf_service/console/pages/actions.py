@@ -2,8 +2,8 @@
 
 Each action calls the function of the API route with the same effect. The called function checks the caller's right to
 the action, and writes the audit log. A form for a cluster contains the cluster's ID, so the form never concerns a later
-cluster with the same key. The form for a VLAN ID contains the ID of the cluster in quarantine, so the form never
-concerns a later cluster with the same VLAN ID.
+cluster with the same key. The form for a VLAN ID contains the ID of the cluster that formerly had this VLAN ID, so the
+form never concerns a later cluster with the same VLAN ID.
 """
 
 from http import HTTPStatus

@@ -141,7 +141,8 @@ class SshGateway:
         with refuse_os_errors(f"create the folder of the sshd in {self._folder}"):
             (self._folder / REQUESTS).mkdir(parents=True, exist_ok=True, mode=0o755)
             (self._folder / REQUESTS).chmod(0o755)
-            (self._folder / SESSIONS).unlink(missing_ok=True)  # after a crash of the host, no recorded process exists
+            # No recorded relay runs any more: relays end when the sshd ends (`_stop_sshd`) or the host crashes.
+            (self._folder / SESSIONS).unlink(missing_ok=True)
         self._ensure_requests()
         files, user = self._render(server), find_ssh_user()
         launch = ServerLaunch("sshd", sshd_program.__name__, str(self._folder))
@@ -187,8 +188,8 @@ class SshGateway:
         """
         if self._requests is not None:
             return
-        # After `close`, a former thread may still run. Wait for the end of this thread. Otherwise, the request of
-        # `close` to end `run` (`SshSessions.stop`) could end `run` in a new thread instead of the former thread.
+        # `close` calls `SshSessions.stop`, which requests that the former thread ends. This thread may still run. Wait
+        # until the former threads have ended. Otherwise, a new thread could receive the request and end instead.
         for thread in self._threads:
             thread.join()
         self._threads, path = [], self._folder / REQUESTS / SOCKET

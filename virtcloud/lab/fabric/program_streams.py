@@ -24,7 +24,10 @@ from virtcloud.lab.fabric.protocol import (
 from virtcloud.lab.fabric.service_control import ENVIRONMENT
 
 LATE_S = 1.0
-"""Time in seconds after a program's end during which the output of processes that the program started is still sent."""
+"""Time limit in seconds, after a program has ended, for each output stream to end too.
+
+A process that the program started can still write output. The control server sends this output until the time limit.
+"""
 
 
 def execute_program(connection: socket.socket, handle: NodeHandle, request: Mapping[str, Any]) -> None:
@@ -79,8 +82,8 @@ def _copy_streams(
 class ProgramStreams:
     """The file descriptors of a program's standard streams: the program's ends, and this process's ends.
 
-    The thread that writes or reads a descriptor also closes it. Therefore ``stdin`` and ``outputs`` have different
-    descriptors, even of the same terminal.
+    Different threads use and close ``stdin`` and ``outputs``. Therefore ``stdin`` and ``outputs`` have different
+    descriptors, even if both refer to the same terminal.
     """
 
     def __init__(

@@ -1,4 +1,8 @@
-"""Tests of the access of jobs' scripts to guests. A lost access has ended by itself, and can be opened again."""
+"""Tests of the access of jobs' scripts to guests.
+
+An access is lost if it ended without a call of ``close``, for example because its relay ended. The agent opens a lost
+access again.
+"""
 
 from dataclasses import dataclass, field
 from pathlib import Path

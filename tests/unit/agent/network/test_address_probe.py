@@ -1,4 +1,7 @@
-"""Tests of address probes on a real bridge. Another network namespace acts as the guest."""
+"""Tests of address probes on a real bridge.
+
+The guest is another network namespace (`attached_guest`), or a socket for raw Ethernet frames (`guest_socket`).
+"""
 
 import socket
 import subprocess
