@@ -93,7 +93,9 @@ GUEST_OPTIONS = {
     help="Maximum rate of each guest in Mbit/s, in each direction.  [default: no limit]",
 )
 @click.option(
-    "--image", envvar="VIRTCLOUD_IMAGE", help="The image of the guests.  [default: VIRTCLOUD_IMAGE; else required]"
+    "--image",
+    envvar="VIRTCLOUD_IMAGE",
+    help="The image of the guests.  [default: VIRTCLOUD_IMAGE; required for guests]",
 )
 @click.option(
     "--guest-prefix", default="g", show_default=True, help="Prefix of the guests' names, followed by a number."
@@ -101,7 +103,7 @@ GUEST_OPTIONS = {
 @click.option(
     "--network",
     metavar="SUBNET",
-    help="Guests get the addresses of this network in order; 10.0.0.50/24 begins with 10.0.0.50.  [default: SBF "
+    help="Guests get the addresses of this subnet in order; 10.0.0.50/24 begins with 10.0.0.50.  [default: SBF "
     "assigns free addresses]",
 )
 @click.option(
@@ -171,7 +173,8 @@ GUEST_OPTIONS = {
 @click.option(
     "--vpn",
     is_flag=True,
-    help="Connect the cluster to gateways now, for 'virtcloud access profile'.  [default: with the first profile]",
+    help="Connect the cluster to gateways now, for 'virtcloud access profile'.  [default: when the first profile is "
+    "created]",
 )
 @click.option(
     "--router",
