@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from real_sshd import RealSshd, make_real_sshd
 
 from virtcloud.cli import main
+from virtcloud.client.guest_copies import PUT_SCRIPT
 
 STOPPED = "sh -c 'echo virtcloud: guest off is stopped >&2'"
 
@@ -55,6 +56,17 @@ def describe(root: Path) -> dict[str, tuple[int, object]]:
         )
         for path in sorted(root.rglob("*"))
     }
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root can become another user")
+def test_a_folder_that_the_user_may_not_enter_is_named(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "locked").mkdir(mode=0o700)
+    command = ["sh", "-c", PUT_SCRIPT, "mark", "locked", "0", "file"]
+    done = subprocess.run(  # noqa: S603 - a script of virtcloud
+        command, cwd=tmp_path, user=65534, input="", capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (1, "mark\nyou may not enter folder locked\n")
 
 
 def test_a_folder_is_copied_with_modes_and_back(sshd: RealSshd, remote: Path, tree: Path, tmp_path: Path) -> None:
@@ -105,7 +117,7 @@ def test_a_failed_guest_is_named_and_others_are_copied(sshd: RealSshd, remote: P
     ("source", "target", "reason"),
     [
         ("file", ":{remote}/none/", "none/ is no folder: create it first with mkdir"),
-        ("file", ":{remote}/none/file", "/none is no folder that you can enter: create it first with mkdir"),
+        ("file", ":{remote}/none/file", "/none is no folder: create it first with mkdir"),
         ("file", ":{remote}/taken", "taken/file is a folder"),
         ("folder", ":{remote}/taken2", "folder exists and is no folder"),
         (":{remote}/none", "target", "none: no such file or folder"),

@@ -97,7 +97,7 @@ def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpe
 def _read_spec(file: IO[str], default_owner: Callable[[], str]) -> ClusterSpec:
     """Return the spec in a file. If the file names no owner, the owner is the result of ``default_owner``."""
     document = parse_yaml(file.read(), name_of(file))
-    if isinstance(document.data, dict) and "owner" not in document.data:
+    if isinstance(document.data, dict) and document.data.get("owner") is None:
         document = replace(document, data={**document.data, "owner": default_owner()})
     return document.read(ClusterSpec)
 

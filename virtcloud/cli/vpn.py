@@ -94,8 +94,14 @@ def _find_output(output: Path | None) -> Path | None:
     if output is None:
         return None
     file = Path(os.path.realpath(output))
-    if output.exists() and not output.is_file():
-        kind = "a folder" if output.is_dir() else "a device or pipe"
+    try:
+        mode = output.stat().st_mode
+    except FileNotFoundError:
+        mode = stat.S_IFREG
+    except OSError as error:
+        raise BadInput(f"--output: expected a file that you can write, got {output}: {error.strerror}") from error
+    if not stat.S_ISREG(mode):
+        kind = "a folder" if stat.S_ISDIR(mode) else "a device or pipe"
         raise BadInput(f"--output: expected a new or regular file, got {output}, which is {kind}: name a file")
     if not os.access(file.parent, os.W_OK | os.X_OK):
         raise BadInput(f"--output: expected a file in a folder that you can write, got {output}")

@@ -34,7 +34,10 @@ echo "$0" >&2; export LC_ALL=C; d=$1; many=$2; shift 2; {HOME}; name=
 if [ -d "$d" ]; then into=$d
 elif [ "$many" = 1 ] || [ "${{d%/}}" != "$d" ]; then echo "$d is no folder: create it first with mkdir" >&2; exit 1
 else into=$(dirname -- "$d"); name=$(basename -- "$d"); fi
-cd -- "$into" 2>/dev/null || {{ echo "$into is no folder that you can enter: create it first with mkdir" >&2; exit 1; }}
+cd -- "$into" 2>/dev/null || {{
+  if [ -d "$into" ]; then echo "you may not enter folder $into" >&2; exit 1; fi
+  echo "$into is no folder: create it first with mkdir" >&2; exit 1
+}}
 h=$(uname -n)
 for o in "./.virtcloud-$h"-*; do
   p=${{o#"./.virtcloud-$h-"}}; p=${{p%-*}}

@@ -181,8 +181,7 @@ class ClusterGuest:
         request = SessionRequest(kind=SessionKind.CLONE, image=Name(image))
         if not stop:
             return self._clone(request, progress)
-        if self.refresh().power is GuestPower.OFF:
-            self.wait_confirmed()
+        if self.refresh().power is GuestPower.OFF and self.wait_confirmed().view.power is GuestPower.OFF:
             return self._clone(request, progress)
         for existing in self._sbf.images():
             if existing.name == image:

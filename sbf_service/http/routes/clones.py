@@ -46,11 +46,16 @@ def check_clone(unit: Unit, service: SbfService, caller: Caller, guest: GuestVie
     require_addition(caller)
     images.check_addition(unit, new_image(service, caller, image, UNKNOWN))
     if guest.power is not GuestPower.OFF or not guest.is_confirmed:
-        state = "runs" if guest.power is GuestPower.ON else "is stopping"
         raise Conflict(
-            f"guest {guest.name} of cluster {guest.cluster} {state}: a copy of its files would be inconsistent; stop "
-            f"the guest first (virtcloud guest stop {guest.cluster} {guest.name}), or pass --stop"
+            f"guest {guest.name} of cluster {guest.cluster} {_describe_power(guest)}: a copy of its files would "
+            f"be inconsistent; stop the guest first (virtcloud guest stop {guest.cluster} {guest.name}), or pass --stop"
         )
+
+
+def _describe_power(guest: GuestView) -> str:
+    if guest.power is GuestPower.ON:
+        return "runs"
+    return "is stopping" if guest.reachable else f"may still run, because host {guest.host} does not answer"
 
 
 @router.put(

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from sbf_fakes.session_world import Installation, Start, await_true, no_bridge, serve_worlds
 
+from sbf_service.store.revisions import require_element
 from virtcloud.agent.guest_access.guest_clones import GuestCloner
 from virtcloud.agent.guest_access.session_listener import SessionListener
 from virtcloud.agent.guests.guest_disks import ensure_disks
@@ -178,6 +179,16 @@ def test_a_guest_that_is_stopping_is_not_cloned(cloning: Cloning) -> None:
     cloning.guest().stop(wait=False)
     with pytest.raises(Conflict, match=r"guest g1 of cluster demo is stopping: .* stop the guest first"):
         cloning.clone()
+
+
+def test_a_guest_on_an_unreachable_host_is_not_cloned(start: Start) -> None:
+    """The host confirmed the stop before the host became unreachable."""
+    made = start(agent=False, agent_wait=0.2)
+    stop(made)
+    with made.world.store.change_row() as unit:
+        require_element(unit, "brno-h1").reachable = False
+    with pytest.raises(Conflict, match="guest g1 of cluster demo may still run, because host brno-h1 does not answer"):
+        made.client(Role.USER, "alice").get("demo").guests.find("g1").clone("mine")
 
 
 def test_a_guest_that_the_host_is_starting_is_not_cloned(cloning: Cloning) -> None:

@@ -173,11 +173,12 @@ def test_options_override_the_spec_file(run: RunCommand, sbf: FakeSbf, tmp_path:
     assert sbf.requests[0].spec == ClusterSpec.model_validate({"owner": "eva", "hosts": ["brno-h1"], "lease_s": 7200})
 
 
+@pytest.mark.parametrize("line", ["", "owner:\n"])
 @pytest.mark.parametrize(("options", "owner"), [((), "pbs"), (("--owner", "eva"), "eva")])
 def test_a_spec_file_without_owner_gets_the_default_owner(
-    run: RunCommand, sbf: FakeSbf, options: tuple[str, ...], owner: str
+    run: RunCommand, sbf: FakeSbf, options: tuple[str, ...], owner: str, line: str
 ) -> None:
-    run("cluster", "create", "demo", "--spec", "-", "--no-wait", *options, stdin="hosts: [brno-h1]\n")
+    run("cluster", "create", "demo", "--spec", "-", "--no-wait", *options, stdin=f"{line}hosts: [brno-h1]\n")
     assert [request.spec.owner for request in sbf.requests] == [owner]
 
 

@@ -103,6 +103,30 @@ def test_a_clone_waits_for_a_guest_that_is_stopping(
     assert (confirmed, [body["power"] for _, body in demo.put]) == ([True], ["off"])
 
 
+def test_a_clone_stops_a_guest_that_was_started_meanwhile(
+    run: RunCommand, demo: FakeSbf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the command waits for the end of the guest, another user starts the guest."""
+    powers: list[GuestPower] = []
+    starts = iter(["on"])
+    poll = ClusterGuest._poll
+
+    def start(guest: ClusterGuest, answered: float) -> float:
+        demo.guest["power"] = next(starts, demo.guest["power"])
+        return poll(guest, answered)
+
+    def clone(guest: ClusterGuest, *_arguments: object) -> CatalogueImage:
+        powers.append(guest.view.power)
+        raise Conflict("disk full")
+
+    monkeypatch.setitem(DOCUMENTS, "/v1/images", [])
+    run("guest", "stop", "demo", "g1", "--no-wait")
+    monkeypatch.setattr(ClusterGuest, "_clone", clone)
+    monkeypatch.setattr(ClusterGuest, "_poll", start)
+    run("guest", "clone", "demo", "g1", "mine", "--stop")
+    assert (powers, [body["power"] for _, body in demo.put]) == ([GuestPower.OFF], ["off", "off", "on"])
+
+
 @pytest.fixture
 def sbf_ends(demo: FakeSbf, monkeypatch: pytest.MonkeyPatch) -> list[VirtcloudError]:
     """SBF ends during a clone. Calls to start the guest raise the errors of the returned list first."""

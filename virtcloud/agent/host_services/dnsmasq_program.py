@@ -40,6 +40,7 @@ from virtcloud.agent.host_services.server_isolation import (
     limit_resources,
     read_specification,
 )
+from virtcloud.agent.network import libnftables
 
 SIOCADDRT, SIOCSIFFLAGS, SIOCSIFADDR, SIOCSIFNETMASK = 0x890B, 0x8914, 0x8916, 0x891C  # linux/sockios.h, netdevice(7)
 IFF_UP, RTF_UP = 1, 1
@@ -47,7 +48,6 @@ SEARCH_PATH = "/usr/sbin:/sbin:/usr/bin:/bin"
 IPV4 = 4
 KEPT_CAPABILITIES = (NET_BIND_SERVICE, NET_ADMIN, NET_RAW)
 PORT = "svc0port"
-NFTABLES = "libnftables.so.1"
 SYSCTL = Path("/proc/sys/net")
 
 
@@ -89,7 +89,7 @@ def _start() -> None:
     _configure_interface(spec["device"], spec["addresses"])
     if spec["neighbours"]:
         _set_neighbours(spec["device"], spec["neighbours"])
-        _set_rules(spec["rules"])
+        libnftables.run_commands(spec["rules"])
     limit_resources()
     drop_privileges(spec["uid"], spec["gid"], KEPT_CAPABILITIES)
     os.chdir("/")
@@ -181,14 +181,3 @@ def _run_ip(commands: Iterable[str]) -> None:
     done = subprocess.run([program, "-batch", "-"], input=lines, capture_output=True, text=True, check=False)  # noqa: S603 - a program of the host
     if done.returncode:
         raise OSError(f"cannot set the server's interface or its neighbours: {done.stderr.strip()}")
-
-
-def _set_rules(rules: str) -> None:
-    library = ctypes.CDLL(NFTABLES)
-    library.nft_ctx_new.restype = ctypes.c_void_p
-    library.nft_ctx_get_error_buffer.restype = ctypes.c_char_p
-    context = ctypes.c_void_p(library.nft_ctx_new(0))
-    library.nft_ctx_buffer_error(context)
-    if library.nft_run_cmd_from_buffer(context, rules.encode()):
-        error = library.nft_ctx_get_error_buffer(context).decode(errors="replace").partition("\n")[0]
-        raise OSError(f"cannot set the rules of nftables: {error}")

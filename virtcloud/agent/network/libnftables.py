@@ -1,6 +1,6 @@
 """Calls libnftables, which lists and changes the tables of the kernel's packet filter.
 
-`namespace_program` uses this module too, so the module imports only the standard library.
+`namespace_program` and `dnsmasq_program` use this module too, so the module imports only the standard library.
 """
 
 import ctypes

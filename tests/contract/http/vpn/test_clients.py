@@ -130,6 +130,7 @@ def test_stdout_contains_only_the_profile(served: Served) -> None:
     [
         (("--device", "X"), "--device: expected a name"),
         (("--output", "/nowhere/my.ovpn"), "--output: expected a file in a folder that you can write"),
+        (("--output", "x" * 300), "--output: expected a file that you can write"),
         (("--output", "/"), "--output: expected a new or regular file, got /, which is a folder: name a file"),
         (("--json",), "expected --output FILE with --json"),
     ],
