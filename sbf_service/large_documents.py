@@ -24,7 +24,7 @@ Python's default is 5 ms. A call acquires the interpreter dozens of times, for e
 WORK_S = 0.005
 """A thread that gives way works at least this time in seconds between two pauses."""
 MAX_PAUSE_S = 0.01
-"""The maximum duration of a pause in seconds. A computation thus gets at least a third of the interpreter's time."""
+"""The maximum duration of a pause in seconds. A thread that computes thus pauses two thirds of the time at most."""
 LOOK_S = 0.0003
 """While a thread pauses, it checks at these intervals, in seconds, whether other threads still run."""
 IDLE_SHARE = 0.3
@@ -129,7 +129,8 @@ def take_short_turns() -> AbstractContextManager[None]:
 def give_way() -> Iterator[None]:
     """Take short turns, and pause at each yield point while other threads run (:mod:`virtcloud.model.yield_points`).
 
-    Do not use this context in a transaction that writes, because other writers would also wait during the pauses.
+    Do not reach a yield point in a transaction, or with a lock for which other threads wait: these threads would also
+    wait during the pauses.
     """
     with take_short_turns(), pausing_with(Pauses().pause):
         yield

@@ -18,7 +18,6 @@ from sbf_service.store.columns import equals_any, split_ids
 from sbf_service.store.live_clusters import StoredCluster, make_live_cluster, read_stored_clusters
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.cluster import WANTED_STATES
-from virtcloud.model.yield_points import with_yield_points
 
 _READ: Select[*tuple[Any, ...]] = select(
     type_coerce(ClusterRow.created_at, DateTime()),  # used only to sort: a conversion to UTC would be slow
@@ -48,7 +47,7 @@ def read_cluster_records(unit: Unit, ids: Collection[str] | None, earlier: Clust
     known = {cluster.id: cluster for cluster in earlier.clusters}
     clusters = [
         known[name] if earlier.records.get(name) == record else make_live_cluster(record)
-        for name, record in with_yield_points(records.items())
+        for name, record in records.items()
     ]
     return ClusterReading(clusters, records)
 

@@ -37,7 +37,6 @@ from sbf_service.store.unit_of_work import TOPOLOGY_TOPIC, Unit, record_audit
 from virtcloud.model.changes import PathChange
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_parts import arrange_links, share_parts
-from virtcloud.model.yield_points import with_yield_points
 
 PREPARATIONS = 3
 """The maximum number of attempts to compute a change's effects before the transaction.
@@ -106,13 +105,15 @@ def change_topology(store: Store, make: MakeTopology, *, who: str) -> int:
     call changes the topology meanwhile. Raise the errors of :func:`put_topology` and of ``make``.
     """
     for _ in range(PREPARATIONS):
+        with store.read() as unit:
+            former = _read_former(unit)  # without pauses, because other threads wait while SBF parses a topology
         with give_way():
-            prepared = _prepare_change(store.read, make)
+            prepared = _prepare_change(former, make, store.read)
         with store.change(who=who) as unit:
-            if read_stored_version(unit.connection) == prepared.former.version:
+            if read_stored_version(unit.connection) == former.version:
                 return _apply_change(unit, prepared)
     with store.change(who=who) as unit:
-        return _apply_change(unit, _prepare_change(lambda: nullcontext(unit), make))
+        return _apply_change(unit, _prepare_in(unit, make))
 
 
 def put_topology(unit: Unit, topology: Topology) -> None:
@@ -123,7 +124,7 @@ def put_topology(unit: Unit, topology: Topology) -> None:
     still use. Also raise Conflict if the link of an access port changes while the port may still carry a cluster's
     VLAN.
     """
-    _apply_change(unit, _prepare_change(lambda: nullcontext(unit), lambda former: former.share_parts(topology)))
+    _apply_change(unit, _prepare_in(unit, lambda former: former.share_parts(topology)))
 
 
 def _read_former(unit: Unit) -> FormerTopology:
@@ -133,10 +134,18 @@ def _read_former(unit: Unit) -> FormerTopology:
     return FormerTopology(version, read_topology(unit))
 
 
-def _prepare_change(read: Callable[[], AbstractContextManager[Unit]], make: MakeTopology) -> PreparedChange:
-    """Prepare the replacement of the current topology by the result of ``make``. ``read`` opens a unit of work."""
-    with read() as unit:
-        former = _read_former(unit)
+def _prepare_in(unit: Unit, make: MakeTopology) -> PreparedChange:
+    """Prepare a change in the transaction that stores the new topology."""
+    return _prepare_change(_read_former(unit), make, lambda: nullcontext(unit))
+
+
+def _prepare_change(
+    former: FormerTopology, make: MakeTopology, read: Callable[[], AbstractContextManager[Unit]]
+) -> PreparedChange:
+    """Prepare the replacement of ``former`` by the result of ``make``. ``read`` opens a unit of work.
+
+    The unit contains no yield point, because a pause would prolong its transaction.
+    """
     wanted = make(former)
     documents = prepare_documents(former.topology, wanted)
     change = TopologyChange(former.topology or wanted.model_copy(update={"sites": (), "links": ()}), wanted)
@@ -147,8 +156,7 @@ def _prepare_change(read: Callable[[], AbstractContextManager[Unit]], make: Make
             elements = prepare_elements(unit, change)
         effects = TopologyEffects(change)
         effects.prepare(reading.clusters)
-        live = with_yield_points(reading.clusters)
-        unharmed = {one.id: one for one in live if effects.has_path(one) and loses_nothing(change, one)}
+        unharmed = {one.id: one for one in reading.clusters if effects.has_path(one) and loses_nothing(change, one)}
     return PreparedChange(former, effects, documents, elements, reading, unharmed)
 
 

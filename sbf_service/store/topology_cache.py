@@ -21,7 +21,8 @@ class TopologyCache:
 
     Units of work that began before the last change of the topology use the older topology. If a part is equal in both
     topologies, both contain the same Python object for this part. A thread holds ``reading`` while it parses documents,
-    or while it commits a new topology; other threads wait for the result.
+    or while it commits a new topology; other threads wait for the result. A thread that commits does not wait for
+    ``reading``, because it holds the locks of the database.
     """
 
     topologies: dict[int, Topology] = field(default_factory=dict)

@@ -19,7 +19,6 @@ from virtcloud.model.site import SitePart, site_part_of
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_parts import CommonPart, common_part_of, join_parts, list_changed_sites
 from virtcloud.model.values import Name
-from virtcloud.model.yield_points import with_yield_points
 
 _COMMON = literal("")
 """The site name that ``_READ_CHANGES`` returns for the common part."""
@@ -113,7 +112,7 @@ def prepare_documents(former: Topology | None, topology: Topology) -> DocumentCh
     common, known = common_part_of(topology), set() if former is None else former.sites_by_name.keys()
     differs = former is None or common != common_part_of(former)
     names = common.sites if former is None else list_changed_sites(former, topology)
-    texts = {name: site_part_of(topology, name).model_dump_json() for name in with_yield_points(names)}
+    texts = {name: site_part_of(topology, name).model_dump_json() for name in names}
     return DocumentChanges(
         common=common.model_dump_json() if differs else None,
         new={name: text for name, text in texts.items() if name not in known},

@@ -18,7 +18,6 @@ from virtcloud.model.element import Device, Element, Switch, kind_of
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.yield_points import MANY, with_yield_points
 
 _NAMES: BindParameter[Any] = bindparam("names", expanding=True)
 _ELEMENTS = Base.metadata.tables[ElementRow.__tablename__]
@@ -106,7 +105,7 @@ def prepare_elements(unit: Unit, change: TopologyChange) -> ElementChanges:
     sites, present = _read_rows(unit, _READ_SITES, change.sites), topology.sites_by_name.keys()
     after = [topology.elements[name] for name in sorted(change.elements, key=str) if name in topology.elements]
     new = [element for element in after if element.name not in rows]
-    changed = [element for element in with_yield_points(after, every=MANY) if element.name in change.changed_elements]
+    changed = [element for element in after if element.name in change.changed_elements]
     reset = [element.name for element in changed if element.name in rows]
     lost = [Name(name) for name in sorted(rows.keys() - topology.elements.keys())]
     left = {name: former.get(name) if rows[name].present else None for name in lost}
@@ -122,11 +121,7 @@ def prepare_elements(unit: Unit, change: TopologyChange) -> ElementChanges:
         described=described,
         moved=[one["element"] for one in described if one["new_site"] != rows[one["element"]].site],
         reset=json.dumps(reset) if reset else "",
-        devices=[
-            (former.get(one.name), one)
-            for one in with_yield_points(changed, every=MANY)
-            if _has_records(former.get(one.name), one, rows)
-        ],
+        devices=[(former.get(one.name), one) for one in changed if _has_records(former.get(one.name), one, rows)],
         lost={name: element if isinstance(element, Switch) else None for name, element in left.items()},
         topics=frozenset(f"element:{name}" for name in (*reset, *(one.name for one in new))),
     )
@@ -188,7 +183,7 @@ def _read_rows(unit: Unit, statement: Executable, names: Iterable[Name]) -> dict
 def _list_described(topology: Topology, after: Iterable[Element], rows: _Rows) -> Iterator[dict[str, str]]:
     """Yield the new values of known elements whose kind or site changes, or that were removed earlier."""
     site_of = topology.site_of
-    for element in with_yield_points(after, every=MANY):
+    for element in after:
         row, name = rows.get(element.name), element.name
         if row is None:
             continue

@@ -15,7 +15,6 @@ from virtcloud.model.gateway_access import Destination
 from virtcloud.model.message_text import list_known
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Name, PortRef
-from virtcloud.model.yield_points import MANY, with_yield_points
 
 T = TypeVar("T")
 
@@ -143,7 +142,7 @@ class TopologyDocument(Document):
     @cached_property
     def elements(self) -> dict[Name, Element]:
         """Every element by name."""
-        return {element.name: element for site in with_yield_points(self.sites) for element in site.elements}
+        return {element.name: element for site in self.sites for element in site.elements}
 
     @cached_property
     def hosts(self) -> dict[Name, Host]:
@@ -158,13 +157,12 @@ class TopologyDocument(Document):
     @cached_property
     def site_of(self) -> dict[Name, Site]:
         """The site of every element."""
-        return {element.name: site for site in with_yield_points(self.sites) for element in site.elements}
+        return {element.name: site for site in self.sites for element in site.elements}
 
     @cached_property
     def peers(self) -> dict[PortRef, PortRef]:
         """For each linked port, the port at the other end of the link."""
-        links = with_yield_points(self.links, every=MANY)
-        return {end: peer for link in links for end, peer in (link.ends, link.ends[::-1])}
+        return {end: peer for link in self.links for end, peer in (link.ends, link.ends[::-1])}
 
     @cached_property
     def access_ports(self) -> frozenset[PortRef]:
@@ -193,7 +191,7 @@ class TopologyDocument(Document):
         within: dict[Name, list[Link]] = defaultdict(list)
         between = []
         site_of = self.site_of
-        for link in with_yield_points(self.links, every=MANY):
+        for link in self.links:
             first, second = site_of[link.a.element].name, site_of[link.b.element].name
             if first == second:
                 within[first].append(link)

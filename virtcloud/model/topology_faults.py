@@ -10,7 +10,6 @@ from virtcloud.model.errors import BadInput
 from virtcloud.model.topology_document import Link, Site, TopologyDocument
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import PortRef
-from virtcloud.model.yield_points import MANY, with_yield_points
 
 Path = tuple[str | int, ...]
 
@@ -32,7 +31,7 @@ def find_topology_faults(topology: TopologyDocument) -> Iterator[BadInput]:
 
 
 def _name_faults(topology: TopologyDocument) -> Iterator[BadInput]:
-    names = [element.name for site in with_yield_points(topology.sites) for element in site.elements]
+    names = [element.name for site in topology.sites for element in site.elements]
     names += [transport.name for transport in topology.transports]
     for name in find_duplicates(names):
         yield BadInput(f"expected each element and transport to have its own name, got {name} twice", ("sites",))
@@ -52,8 +51,7 @@ def _name_faults(topology: TopologyDocument) -> Iterator[BadInput]:
 
 
 def _port_faults(topology: TopologyDocument) -> Iterator[BadInput]:
-    elements = with_yield_points(topology.elements.values(), every=MANY)
-    ports = {f"{element.name}:{port}" for element in elements for port in element.ports}
+    ports = {f"{element.name}:{port}" for element in topology.elements.values() for port in element.ports}
     if _uses_each_port_once(topology, ports):
         return
     used: set[PortRef] = set()
@@ -74,8 +72,8 @@ def _uses_each_port_once(topology: TopologyDocument, ports: AbstractSet[str]) ->
     link has two uses, but no fault.
     """
     uses = [attachment.port for site in topology.sites for attachment in site.attachments]
-    uses += [link.a for link in with_yield_points(topology.links, every=MANY)]
-    uses += [link.b for link in with_yield_points(topology.links, every=MANY)]
+    uses += [link.a for link in topology.links]
+    uses += [link.b for link in topology.links]
     used = set(uses)
     return len(used) == len(uses) and used <= ports
 

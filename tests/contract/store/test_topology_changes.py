@@ -1,7 +1,8 @@
 """Tests of topology changes that run at the same time as calls to this and other replicas."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from threading import Event, Thread
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from sbf_fakes.poll_calls import counted_statements
 from sbf_fakes.world import World, spec
+from sqlalchemy import event
 
 from sbf_service.domain.topology_change import TopologyChange
 from sbf_service.domain.topology_effects import TopologyEffects
@@ -20,7 +22,6 @@ from sbf_service.store.cluster_records import ClusterReading, read_cluster_recor
 from sbf_service.store.current_topology import read_topology, read_topology_version
 from sbf_service.store.live_clusters import read_live_clusters
 from sbf_service.store.store import Store
-from sbf_service.store.store import _lock_everything as lock_everything
 from sbf_service.store.topology import FormerTopology, change_topology, put_topology
 from sbf_service.store.topology_cache import TopologyCache
 from sbf_service.store.topology_elements import ElementChanges, prepare_elements
@@ -78,20 +79,43 @@ def test_a_change_is_prepared_in_short_turns(world: World) -> None:
     assert turns_s == [pytest.approx(SHORT_TURN_S)]
 
 
-def test_only_the_preparation_of_a_change_pauses(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the transaction, pauses would delay other writers."""
+@contextmanager
+def recorded_pauses(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[bool, bool]]]:
+    """Record for each pause whether a transaction is open, and whether the cache is locked."""
+    pauses: list[tuple[bool, bool]] = []
+    opened: list[str] = []
+    listeners = {
+        "begin": lambda _connection: opened.append("transaction"),
+        "commit": lambda _connection: opened.clear(),
+        "rollback": lambda _connection: opened.clear(),
+    }
+    monkeypatch.setattr(Pauses, "pause", lambda _self: pauses.append((bool(opened), store._cache.reading.locked())))
+    for name, listener in listeners.items():
+        event.listen(store.engine, name, listener)
+    yield pauses
+    for name, listener in listeners.items():
+        event.remove(store.engine, name, listener)
+
+
+@pytest.mark.parametrize("of", ["hosts", "switches"])
+def test_a_change_pauses_only_outside_transactions(world: World, monkeypatch: pytest.MonkeyPatch, of: str) -> None:
+    """In a transaction, a pause would delay other writers, or make a reader's snapshot older."""
     world.put("demo", spec("brno-h1", "praha-h1"))
-    pauses, before_transaction = [], []
-    monkeypatch.setattr(Pauses, "pause", lambda _self: pauses.append(1))
+    wanted = with_wider_elements(read(world.store), of)
+    with recorded_pauses(world.store, monkeypatch) as pauses:
+        change_topology(world.store, lambda former: former.share_parts(wanted), who="eva")
+    assert len(pauses) > len(wanted.sites)
+    assert set(pauses) == {(False, False)}
 
-    def record_pauses(unit: Unit) -> None:
-        before_transaction.append(len(pauses))
-        lock_everything(unit)
 
-    monkeypatch.setattr("sbf_service.store.store._lock_everything", record_pauses)
-    change_topology(world.store, lambda former: former.share_parts(with_wider_hosts(former.require())), who="eva")
-    assert before_transaction == [len(pauses)]
-    assert len(pauses) > len(read(world.store).sites)
+def test_no_thread_pauses_while_others_wait_for_its_topology(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replica parses another replica's topology with a lock, for which all other calls wait."""
+    other = Store(world.store.engine)
+    read(other)
+    store_change(world.store, lambda topology: with_wider_elements(topology, "hosts"))
+    with recorded_pauses(other, monkeypatch) as pauses:
+        change_topology(other, lambda former: former.share_parts(with_open_hosts(former.require())), who="eva")
+    assert set(pauses) == {(False, False)}
 
 
 def test_stored_hosts_with_equal_keys_share_the_set_of_keys(world: World) -> None:
@@ -183,6 +207,18 @@ def test_calls_never_parse_a_topology_that_this_replica_stored(world: World, mon
     assert parsed == []
 
 
+def test_a_commit_never_waits_for_a_thread_that_parses(world: World) -> None:
+    """Otherwise, all writers would wait for this thread too."""
+    change = partial(with_open_filters, name="brno")
+    writer = Thread(target=store_change, args=(world.store, change), daemon=True)
+    wanted = change(read(world.store))
+    with world.store._cache.reading:
+        writer.start()
+        writer.join(30)
+        assert not writer.is_alive()
+    assert read(world.store) == wanted
+
+
 def test_another_replica_reads_added_and_removed_sites(world: World) -> None:
     other = Store(world.store.engine)
     everything = read(other)
@@ -216,10 +252,14 @@ def with_open_hosts(topology: Topology) -> Topology:
 
 
 def with_wider_hosts(topology: Topology) -> Topology:
+    return with_wider_elements(topology, "hosts")
+
+
+def with_wider_elements(topology: Topology, of: str) -> Topology:
     document = topology.model_dump(mode="json")
     for site in document["sites"]:
-        for host in site["hosts"]:
-            host["ports"].append("eth9")
+        for element in site[of]:
+            element["ports"].append("eth9")
     return Topology.model_validate(document)
 
 
