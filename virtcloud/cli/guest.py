@@ -112,6 +112,9 @@ def clone(  # noqa: PLR0913 - click's options
     """
     Name(image)
     found = _find(context, cluster, name)
+    if stop and not found.view.is_confirmed:
+        state = f"guest {name} of cluster {cluster}: {describe_state(found.view)}"
+        click.echo(f"{state}; waiting for host {found.view.host}", err=True)
     progress = ProgressLines(_clone_lines)
     try:
         made = found.clone(image, stop=stop, progress=progress)

@@ -99,7 +99,8 @@ def test_a_clone_waits_for_a_guest_that_is_stopping(
 
     monkeypatch.setattr(ClusterGuest, "_clone", clone)
     run("guest", "stop", "demo", "g1", "--no-wait")
-    assert run("guest", "clone", "demo", "g1", "mine", "--stop").stderr == "virtcloud: disk full\n"
+    waiting = "guest g1 of cluster demo: stopping; waiting for host brno-h1\n"
+    assert run("guest", "clone", "demo", "g1", "mine", "--stop").stderr == f"{waiting}virtcloud: disk full\n"
     assert (confirmed, [body["power"] for _, body in demo.put]) == ([True], ["off"])
 
 
