@@ -11,26 +11,25 @@ the revisions in the database show the unfinished work.
 
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Condition, Event, Thread
 
-from sbf_service.domain.due_elements import DeviceStatus
+from sbf_service.domain.due_elements import DeviceStatus, DueDevices
 from sbf_service.log import get_log
 from sbf_service.reconcile.deadlines import DeadlineSweep
 from sbf_service.reconcile.device_statuses import DeviceStatuses
 from sbf_service.reconcile.work_queue import WorkQueue
 from sbf_service.reconcile.worker import ReconcileOutcome, Worker
 from sbf_service.settings import ServiceSettings
+from sbf_service.store.settled_agents import ELEMENT_TOPIC
 from virtcloud.model.errors import Conflict, DatabaseUnavailable
 from virtcloud.model.values import Name
 
 log = get_log(__name__)
 
-ELEMENT_TOPIC = "element:"
-"""The beginning of the change topics of elements."""
 POLL_INTERVAL_S = 1.0
 COALESCE_S = 0.05
 """The minimum time between two rounds, in seconds."""
@@ -174,19 +173,24 @@ class WorkerScheduler:
             return min([max(0.0, POLL_INTERVAL_S - since), *self._queue.list_waits()])
 
     def _start_due(self, *, reads_all: bool = True) -> None:
+        last_complete, self._last_complete = self._last_complete, None  # after an error, the next round reads all
         lost = self.worker.sessions.find_lost()
         with self._lock:
             selected = self._queue.select(lost, reads_all=reads_all)
-        if selected is None:
-            return
-        last_complete, self._last_complete = self._last_complete, None  # after an error, the next round reads all
+        if selected is not None:
+            self._start_selected(selected, lost)
+        is_complete = selected is not None and not selected.only_names
+        self._last_complete = self.clock() if is_complete else last_complete
+
+    def _start_selected(self, selected: DueDevices, lost: Collection[Name]) -> None:
         now, statuses = self.statuses.read(self.worker.holder, selected)
-        self._last_complete = last_complete if selected.only_names else self.clock()
         removed = self._find_removed()
         with self._lock:
             chosen = self._queue.choose_next(selected, statuses, now, lost)
             removed -= self._queue.busy
             self._queue.busy.update(removed)
+            if self._queue.can_start_waiting:  # for example, if another replica reconciles the selected devices
+                self._wake.set()
         for status in chosen:
             record_failure = partial(self._queue.record_outcome, status, ReconcileOutcome.FAILED)
             self._spawn(partial(self._work, status), status.name, record_failure)

@@ -2,11 +2,11 @@
 
 A complete reading of the database finds all due devices. With thousands of due devices, for example after an outage of
 a site, this reading takes longer than the creation of many clusters. Between two complete readings, the scheduler
-therefore reads only single devices: the devices that changed, and as many waiting devices as there are free workers.
+therefore reads only single devices: the devices that changed, and `CANDIDATES` waiting devices for each free worker.
 SBF starts a worker only for a device whose status was read in the same round.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import islice
@@ -27,6 +27,11 @@ from virtcloud.model.values import Name
 MAX_NAMED: Final = 200
 """The maximum number of changed devices that one reading selects by name. For more changed devices, SBF reads all due
 devices.
+"""
+CANDIDATES: Final = 4
+"""The number of waiting devices that one reading selects for each free worker.
+
+All replicas have the same waiting devices in the same order. Another replica may have reconciled the first ones.
 """
 
 
@@ -60,16 +65,22 @@ class WorkQueue:
         """The number of further devices for which a worker can start now."""
         return max(0, self.settings.workers - len(self.busy))
 
+    @property
+    def can_start_waiting(self) -> bool:
+        """Whether a worker is free for a waiting device."""
+        return self.room > 0 and any(self._list_free())
+
     def select(self, lost: Collection[Name], *, reads_all: bool) -> DueDevices | None:
         """Return the condition by which the database query selects devices that may be due.
 
-        The condition always selects the devices in ``lost``, which ended their sessions. If ``reads_all`` is true, or
-        if more than ``MAX_NAMED`` devices changed, the condition also selects all due devices, and all devices whose
-        last reconciliation failed. Otherwise, the condition also selects these devices, if they are not busy:
+        ``lost`` are the devices that ended their sessions. If ``reads_all`` is true, or if more than ``MAX_NAMED``
+        devices changed, the condition selects all due devices, all devices in ``lost``, and all devices whose last
+        reconciliation failed. Otherwise, the condition selects these devices, if they are not busy:
 
         - the changed devices,
+        - up to ``room`` devices in ``lost``,
         - up to ``room`` devices whose pause after a failure has ended,
-        - up to ``room`` waiting devices.
+        - up to `CANDIDATES` * ``room`` waiting devices.
 
         If ``reads_all`` is false, return None if no worker can start, or if there is no device to select.
         """
@@ -82,8 +93,9 @@ class WorkQueue:
             return DueDevices(drift_interval, self.since, frozenset({*lost, *self.retries}))
         self.changed.clear()
         rested = (name for name in self.retries if name not in self.busy and not self._must_pause(name))
-        free = (name for name in self.waiting if name not in self.busy)
-        names = frozenset({*lost, *changed, *islice(rested, room), *islice(free, room)})
+        idle = (name for name in lost if name not in self.busy)
+        waiting = islice(self._list_free(), CANDIDATES * room)
+        names = frozenset({*changed, *islice(idle, room), *islice(rested, room), *waiting})
         return DueDevices(drift_interval, self.since, names, only_names=True) if names else None
 
     def choose_next(
@@ -131,6 +143,9 @@ class WorkQueue:
         """Return the remaining pauses, in seconds, of the devices that failed and are not busy."""
         waits = [retry.not_before - self.clock() for name, retry in self.retries.items() if name not in self.busy]
         return [wait for wait in waits if wait > 0]
+
+    def _list_free(self) -> Iterator[Name]:
+        return (name for name in self.waiting if name not in self.busy)
 
     def _must_pause(self, name: Name) -> bool:
         return self.clock() < self.retries[name].not_before

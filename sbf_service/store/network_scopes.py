@@ -33,6 +33,7 @@ _READ_ELEMENT = select(
     ElementRow.reachable,
     ElementRow.trouble,
     ElementRow.leaving,
+    ElementRow.unchecked,
 ).where(ElementRow.name == bindparam("name", type_=NAME_TYPE))
 
 
@@ -59,11 +60,11 @@ def find_confirmation_scope(unit: Unit, name: str, revision: int, *, has_errors:
     change. Otherwise, these are the clusters that one of the newly confirmed revisions adds to the element, or removes
     from the element. The newly confirmed revisions follow the last confirmed revision, and end with ``revision``.
 
-    Raise OutsideScopeError for an unknown element. Also raise this error for a gateway, a removed switch, and a
-    confirmation that ``has_errors``, because these confirmations can change clusters outside this scope.
+    Raise OutsideScopeError for an unknown element. Also raise this error for a gateway, a removed switch, an unchecked
+    element, and a confirmation that ``has_errors``, because these confirmations can change clusters outside this scope.
     """
     row = unit.connection.execute(_READ_ELEMENT, {"name": name}).one_or_none()
-    if row is None or row.kind == ElementKind.GATEWAY or row.leaving or has_errors:
+    if row is None or row.kind == ElementKind.GATEWAY or row.leaving or row.unchecked or has_errors:
         raise OutsideScopeError(f"element {name}")
     if not row.reachable or row.trouble:
         return LockScope(read_unsettled_sites(unit, name) | {row.site})

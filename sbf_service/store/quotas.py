@@ -1,6 +1,6 @@
 """Quotas of users. Each check runs in the transaction that makes the checked change."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -123,19 +123,20 @@ def _read_limits(unit: Unit, owner: str) -> QuotaLimits | None:
     Query limits only once in each unit of work, or once for each user if very many users have individual limits. One
     query suffices, because a unit of work that changes quotas locks everything.
     """
+    known = unit.values.limits
+    if owner not in known:
+        row = _read_quota_row(unit, owner)
+        known[owner] = None if row is None else QuotaLimits(**dict(zip(_LIMIT_NAMES, row[1:], strict=True)))
+    return known[owner]
+
+
+def _read_quota_row(unit: Unit, owner: str) -> Sequence[Any] | None:
     values = unit.values
-    if values.has_all_limits is None:
-        values.has_all_limits = _store_limits(unit, unit.connection.execute(_READ_SOME_LIMITS)) <= MAX_LIMITS_AT_ONCE
-    if owner not in values.limits and not values.has_all_limits:
-        _store_limits(unit, unit.connection.execute(_READ_LIMITS, {"owner": owner}))
-    return values.limits.setdefault(owner, None)
-
-
-def _store_limits(unit: Unit, rows: Iterable[Any]) -> int:
-    """Store the individual limits of users in the values of the unit. Return the number of rows."""
-    found = {owner: QuotaLimits(**dict(zip(_LIMIT_NAMES, limits, strict=True))) for owner, *limits in rows}
-    unit.values.limits |= found
-    return len(found)
+    if values.quota_rows is None:
+        values.quota_rows = {row.owner: row for row in unit.connection.execute(_READ_SOME_LIMITS)}
+    if owner in values.quota_rows or len(values.quota_rows) <= MAX_LIMITS_AT_ONCE:
+        return values.quota_rows.get(owner)
+    return unit.connection.execute(_READ_LIMITS, {"owner": owner}).one_or_none()
 
 
 def _read_usage(unit: Unit, owner: str) -> tuple[ResourceUsage, Sequence[str]]:

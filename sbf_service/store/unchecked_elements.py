@@ -160,8 +160,13 @@ def mark_held_segments(unit: Unit, _name: str, wanted: HostWanted) -> HostWanted
 
 
 def mark_checked(unit: Unit, row: ElementRow) -> None:
-    """Record that an element is checked. Idempotent."""
+    """Record that an element is checked. Idempotent.
+
+    This unit locks everything: an unchecked element at another site can hold the same networks. If both elements were
+    checked at the same time, neither unit would see the end of the hold.
+    """
     if row.unchecked:
+        unit.require_everything()
         with releasing_networks(unit):
             row.unchecked = False
 

@@ -3,9 +3,10 @@
 :mod:`.store` opens and commits units, and publishes their changes.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Connection, insert
 from sqlalchemy.orm import Session
@@ -45,8 +46,8 @@ class UnitValues:
     """
     limits: dict[str, QuotaLimits | None] = field(default_factory=dict)
     """The individual limits of users."""
-    has_all_limits: bool | None = None
-    """Whether ``limits`` contains every user with individual limits. None before the first query."""
+    quota_rows: dict[str, Sequence[Any]] | None = None
+    """Rows of users with individual limits, by user. None before the first query. See :mod:`.quotas`."""
     elements: dict[str, ElementRow] = field(default_factory=dict)
     """The loaded rows of elements. The session itself has only weak references to the rows."""
 

@@ -4,11 +4,13 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from threading import Event
+from unittest.mock import Mock
 
 import pytest
 from sbf_fakes.world import World, spec
 
 from sbf_service.domain.due_elements import DeviceStatus, DueDevices
+from sbf_service.reconcile import work_queue
 from sbf_service.reconcile.device_statuses import DeviceStatuses
 from sbf_service.reconcile.scheduler import WorkerScheduler
 from virtcloud.model.errors import DatabaseUnavailable
@@ -97,6 +99,38 @@ def test_waiting_devices_start_when_a_worker_ends(world: World, scheduled: Sched
     world.converge("brno-sw1")
     scheduled.end("brno-sw1")
     assert scheduled.run_round() == ([["brno-sw1", "praha-sw1"]], ["praha-sw1"])
+
+
+def test_a_free_worker_skips_devices_that_another_replica_reconciled(
+    world: World, scheduled: Scheduled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work_queue, "CANDIDATES", 1)
+    scheduler = scheduled.scheduler
+    scheduler._queue.settings = scheduler.settings.model_copy(update={"workers": 1})
+    scheduler.run_once()
+    world.converge("brno-sw1")
+    world.converge("plzen-sw1")
+    scheduled.end("brno-sw1")
+    scheduler._wake.clear()
+    assert scheduled.run_round() == ([["brno-sw1", "plzen-sw1"]], [])
+    assert scheduler._wake.is_set()
+    assert scheduled.run_round() == ([["praha-sw1"]], ["praha-sw1"])
+
+
+@pytest.mark.parametrize("step", ["find_lost", "find_removed"])
+def test_an_error_in_a_round_is_followed_by_a_pause(
+    scheduled: Scheduled, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the pause, the scheduler would repeat the failed round without end. The next round reads all devices."""
+    scheduler, now = scheduled.scheduler, 0.0
+    scheduler.clock = lambda: now
+    scheduler.run_once()
+    now = 2.0
+    owner = scheduler.worker.sessions if step == "find_lost" else scheduled.recorded
+    monkeypatch.setattr(owner, step, Mock(side_effect=RuntimeError))
+    scheduler.run_once(reads_all=scheduler._is_complete_due())
+    assert scheduler._pause() == 1.0
+    assert scheduler._is_complete_due()
 
 
 def test_a_failed_reading_is_followed_by_a_complete_reading(scheduled: Scheduled) -> None:

@@ -24,11 +24,14 @@ from sbf_service.store import audit_log
 from sbf_service.store.audit_log import AuditFilter, find_settled_id, read_entries
 from sbf_service.store.cluster_creation import PutResult, put_cluster
 from sbf_service.store.columns import read_database_clock
+from sbf_service.store.confirmations import confirm_revision
 from sbf_service.store.current_topology import read_topology
 from sbf_service.store.lock_scopes import LockScope
 from sbf_service.store.quotas import put_quota
+from sbf_service.store.revisions import require_element
 from sbf_service.store.store import Store
 from sbf_service.store.topology import put_topology
+from sbf_service.store.unchecked_elements import NOT_READ
 from sbf_service.store.unit_of_work import Unit, record_audit
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec, ClusterState
@@ -198,6 +201,38 @@ def test_a_confirmation_with_errors_waits_for_every_site(world: World) -> None:
             wait_for_waiting(world)
             assert world.element("brno-h1").confirmed_revision < revision
         assert future.result(10).status_code == 204
+
+
+@pytest.fixture
+def unchecked(world: World) -> str:
+    """A host without clusters that SBF has not read since a restore."""
+    world.settle()
+    host = "brno-h2"
+    with world.store.change() as unit:
+        row = require_element(unit, host)
+        row.unchecked, row.trouble = True, NOT_READ
+    return host
+
+
+def test_an_unchecked_elements_confirmation_waits_for_every_site(world: World, unchecked: str) -> None:
+    """Unchecked elements at other sites can hold the same networks. The last confirmation ends the hold."""
+    third = world.restarted()
+    with ThreadPoolExecutor(1) as threads:
+        with locked(third.store, "plzen"):
+            future = threads.submit(world.confirm, unchecked, world.element(unchecked).wanted_revision)
+            wait_for_waiting(world)
+        future.result(10)
+    assert world.element(unchecked).trouble is None
+
+
+def test_a_hold_ends_only_with_everything_locked(world: World, unchecked: str) -> None:
+    revision, drain = world.element(unchecked).wanted_revision, world.service.settings.timing.drain
+
+    def confirm(unit: Unit) -> LockScope | None:
+        confirm_revision(unit, unchecked, revision, drain)
+        return unit.scope
+
+    assert world.store.change_scope(partial(_lock_scope, LockScope(frozenset({"brno"}))), confirm) is None
 
 
 def test_a_change_that_locks_everything_waits_for_each_site(world: World) -> None:

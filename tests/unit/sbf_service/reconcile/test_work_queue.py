@@ -95,11 +95,12 @@ def test_without_a_free_worker_nothing_is_read() -> None:
     assert selected_names(queue) == {"a", "b", "c"}
 
 
-def test_only_waiting_devices_that_can_start_are_read() -> None:
+def test_four_waiting_devices_are_read_for_each_free_worker() -> None:
+    """Another replica may have reconciled some of them."""
     queue = make_queue(workers=1)
-    start(queue, behind("a", "b", "c", "d"))
+    start(queue, behind("a", "b", "c", "d", "e", "f"))
     queue.release(Name("a"))
-    assert selected_names(queue) == {"a", "b"}
+    assert selected_names(queue) == {"a", "b", "c", "d", "e"}
 
 
 def test_waiting_devices_start_in_the_order_of_their_urgency() -> None:
@@ -108,7 +109,7 @@ def test_waiting_devices_start_in_the_order_of_their_urgency() -> None:
     assert start(queue, [*behind("a", "d"), overdue]) == ["a"]
     queue.changed = {Name("c")}
     queue.release(Name("a"))
-    assert start(queue, behind("c", "d"), select(queue)) == ["c"]
+    assert start(queue, [*behind("c", "d"), overdue], select(queue)) == ["c"]
     assert list(queue.waiting) == ["d", "b"]
 
 
@@ -117,8 +118,8 @@ def test_a_waiting_device_that_is_no_longer_due_waits_no_more() -> None:
     start(queue, behind("a", "b", "c"))
     queue.release(Name("a"))
     confirmed = DeviceStatus(Name("b"), wanted=2, confirmed=2, checked_at=STARTED)
-    assert start(queue, [confirmed], select(queue)) == []
-    assert selected_names(queue) == {"c"}
+    assert start(queue, [confirmed, *behind("c")], select(queue)) == ["c"]
+    assert not queue.waiting
 
 
 def test_a_device_is_read_again_after_its_pause() -> None:
@@ -139,3 +140,10 @@ def test_a_device_that_lost_its_session_is_read() -> None:
     assert selected is not None
     assert selected.names == {"a"}
     assert start(make_queue(), [read_at(STARTED)], selected, lost=(Name("sw1"),)) == ["sw1"]
+
+
+def test_only_lost_devices_that_can_start_are_read() -> None:
+    lost = [Name(f"sw{number}") for number in range(9)]
+    selected = make_queue(workers=2).select(lost, reads_all=False)
+    assert selected is not None
+    assert len(selected.names) == 2
