@@ -125,12 +125,12 @@ def has_equal_paths(before: Topology, after: Topology) -> bool:
     linked = before.peers
 
     def is_equal(old: Host, new: Host) -> bool:
-        return has_equal_element_wiring(old, new) or _describe_linked_ports(old, linked) == _describe_linked_ports(new, linked)
+        return has_equal_element_wiring(old, new) or _linked_ports_of(old, linked) == _linked_ports_of(new, linked)
 
     return _has_equal_sites(before, after, is_equal)
 
 
-def _describe_linked_ports(host: Host, linked: Container[str]) -> tuple[Name, list[PortName], object]:
+def _linked_ports_of(host: Host, linked: Container[str]) -> tuple[Name, list[PortName], object]:
     return host.name, [port for port in host.ports if f"{host.name}:{port}" in linked], host.aggregates
 
 
