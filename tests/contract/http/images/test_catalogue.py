@@ -188,9 +188,7 @@ def test_an_unsuitable_url_is_refused(world: World, alice: str, url: str) -> Non
     assert problem(add_url(world, alice, url=url))[:2] == (422, "bad-input")
 
 
-def test_a_password_in_a_url_appears_nowhere(
-    world: World, alice: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_password_in_a_url_appears_nowhere(world: World, alice: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         answer = add_url(world, alice, url="https://user:hunter2@example.org/a")
     rows = ask(world, "GET", "/v1/audit").text
