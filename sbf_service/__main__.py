@@ -72,7 +72,7 @@ def serve(config: Path | None) -> None:
     with ExitStack() as stack:
         with report_bad_input():
             settings = copy_settings(load_settings(config))
-            stack.enter_context(tracing(settings.telemetry, "sbf", replica_name(settings)))
+            stack.enter_context(tracing(settings.telemetry, "sbf", replica_name(settings), log.warning))
             service = build_service(settings)
             is_new = service.prepare()
             sockets = server.open_sockets(service)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from unittest import mock
 
+from container_images import write_container_image
 from fake_machine import FakeElementApi, FakeGroups, FakeRoots
 from host_network_doubles import Killed, Meter, MeteredRecords, MeteredSocket, TaggedLinks, TapHypervisor
 from pyroute2 import IPRoute
@@ -83,8 +84,7 @@ class HostNetworkWorld:
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp())
         self.images, self.state = self.folder / "images", self.folder / "state"
-        (self.images / "busybox/rootfs").mkdir(parents=True)
-        (self.images / "busybox/image.yaml").write_text("kind: lxc\n")
+        write_container_image(self.images)
         self.meter, self.sbf, self.boots, self.now = Meter(), FakeElementApi(), 0, 0.0
         self.errors: list[Exception] = []
         self._patches = ExitStack()

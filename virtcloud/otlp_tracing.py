@@ -1,8 +1,10 @@
 """The tracer of the extra ``telemetry``: OpenTelemetry's SDK, which sends spans with OTLP over HTTP."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import ssl
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from virtcloud import __version__
@@ -72,15 +74,18 @@ def make_tracer(provider: "TracerProvider") -> OtlpTracer:
 
 
 @contextmanager
-def tracing(keys: TelemetryKeys, service: str, instance: str) -> Iterator[None]:
+def tracing(keys: TelemetryKeys, service: str, instance: str, warn: Callable[..., None]) -> Iterator[None]:
     """While the context is open, send traces to the collector in the settings. At the end, send the remaining spans.
 
     If the settings name no collector, do nothing. If the settings name a collector and the extra ``telemetry`` is not
-    installed, raise BadInput.
+    installed, raise BadInput. If ``ca_file`` cannot be used, log this fault with ``warn``: the process runs
+    nevertheless, but the collector receives no traces.
     """
     if keys.endpoint is None:
         yield
         return
+    if (fault := find_ca_file_fault(keys)) is not None:
+        warn("traces_not_sent", why=fault)
     provider = _make_provider(keys, service, instance)
     install_tracer(make_tracer(provider))
     try:
@@ -103,6 +108,20 @@ def check_packages(keys: TelemetryKeys) -> None:
             f"telemetry.endpoint = '{keys.endpoint}': expected the packages of the extra 'telemetry', found no "
             f"package {error.name}: install the extra (pip install 'virtcloud[telemetry]'), or remove the key"
         ) from error
+
+
+def find_ca_file_fault(keys: TelemetryKeys) -> str | None:
+    """Return the reason why ``ca_file`` cannot be used, with a remedy. Return None without a fault or ``ca_file``."""
+    if not keys.ca_file or Path(keys.ca_file).is_dir():  # the exporter also accepts a folder of certificates
+        return None
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(keys.ca_file)
+    except OSError as error:
+        return (
+            f"telemetry.ca_file {keys.ca_file}: expected certificates (PEM): {error.strerror or error}; put the file "
+            "there, readable by the service's user, or correct the service's settings; then restart the service"
+        )
+    return None
 
 
 def _make_provider(keys: TelemetryKeys, service: str, instance: str) -> "TracerProvider":

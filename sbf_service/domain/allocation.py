@@ -180,6 +180,13 @@ def _describe_remedy(pools: Sequence[SitePool]) -> str:
     return "end a cluster, or add VLAN IDs to the pools"
 
 
+def describe_choice(pool: SitePool) -> str:
+    """Return the remedy for a request of a VLAN ID that the site cannot allocate."""
+    if not pool.vlans:
+        return f"ask the site's administrator for a pool (virtcloud pool set {pool.site} VLANS)"
+    return f"choose a free VLAN ID (virtcloud site show {pool.site}), or omit the VLAN ID: SBF then chooses one"
+
+
 @dataclass(frozen=True, slots=True)
 class ServicePool:
     """The service IDs of one transport.

@@ -9,7 +9,7 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, Select, Text, bindparam, cast, func, literal_column, select, true
 from sqlalchemy.orm import aliased
 
-from sbf_service.domain.allocation import SitePool, allocate_vlan_ids, choose_vlan_ids, find_excluded
+from sbf_service.domain.allocation import SitePool, allocate_vlan_ids, choose_vlan_ids, describe_choice, find_excluded
 from sbf_service.domain.paths import choose_transport, find_sites
 from sbf_service.store.claims import NEVER_USED, read_foreign_vlans
 from sbf_service.store.cluster_tables import ClusterRow
@@ -128,7 +128,8 @@ def allocate_network_ids(
         vlans = allocate_longest_unused(unit, sites, reserved, transport)
     else:
         vlans = allocate_requested(unit, sites, spec.vlan, reserved, sees)
-        check_not_taken(unit, transport, spec.vlan, sees, f"VLAN {spec.vlan}")
+        remedy = "; omit the VLAN ID: SBF then chooses a VLAN ID that is free on the transport"
+        check_not_taken(unit, transport, spec.vlan, sees, f"VLAN {spec.vlan}", remedy=remedy)
     has_services = transport is not None and transport.services
     service = choose_service_id(unit, transport) if has_services else None
     return NetworkIds(transport, dict(sorted(vlans.items())), service)
@@ -165,11 +166,13 @@ def allocate_requested(
     pools = read_site_pools(unit, sites, reserved)
     for pool in pools:
         if vlan not in pool.vlans:
-            raise VlanNotInPool(f"VLAN {vlan} is not in the pool of site {pool.site} ({pool.vlans or 'none'})")
+            raise VlanNotInPool(
+                f"VLAN {vlan} is not in the pool of site {pool.site} ({pool.vlans or 'none'}): {describe_choice(pool)}"
+            )
     for pool in pools:
         if vlan not in pool.free:
             reason = describe_unavailable(unit, pool, vlan, sees)
-            raise NoVlanFree(f"VLAN {vlan} is not free at site {pool.site}: {reason}")
+            raise NoVlanFree(f"VLAN {vlan} is not free at site {pool.site}: {reason}; {describe_choice(pool)}")
     return {site.name: vlan for site in sites}
 
 

@@ -169,6 +169,14 @@ def test_a_failed_thread_ends_the_agent_with_an_error(tmp_path: Path, config: Pa
     assert f"virtcloud: {message}; systemd restarts the agent" in done.stderr.splitlines()
 
 
+def test_the_log_names_an_unreadable_ca_file_of_the_collector(tmp_path: Path, config: Path) -> None:
+    keys = f'[telemetry]\nendpoint = "https://127.0.0.1:1"\nca_file = "{tmp_path}/absent.pem"\n'
+    config.write_text(config.read_text() + keys)
+    argv = [sys.executable, "-c", BROKEN, "agent", "--config", str(config)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)  # noqa: S603
+    assert f'traces_not_sent why="telemetry.ca_file {tmp_path}/absent.pem: expected certificates (PEM)' in done.stderr
+
+
 def test_systemd_gets_readiness_and_watchdog_notifications(
     tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:

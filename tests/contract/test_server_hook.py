@@ -60,7 +60,10 @@ def test_the_hook_understands_the_problems_of_sbf(site: SingleSite) -> None:
     site.hook.settings["hosts"] = {}
     assert found.message == "vcluster: host n2 has no switch port in SBF; the job will be tried again"
     found = site.hook.start("image=debian12:vlan=1203", key="4.pbssrv")
-    assert found.message == "vcluster: VLAN 1203 is not in the pool of site brno (100-199)"
+    assert found.message == (
+        "vcluster: VLAN 1203 is not in the pool of site brno (100-199): choose a free VLAN ID (virtcloud site show "
+        "brno), or omit the VLAN ID: SBF then chooses one"
+    )
     site.operator.put_quota("erik", clusters=0)
     found = site.hook.start("image=debian12", key="4.pbssrv", owner="erik")
     assert found.message == "vcluster: erik already has 0 clusters (limit 0)"

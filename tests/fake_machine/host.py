@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 
 from virtcloud.agent.guests.control_groups import ContainerLimits
 from virtcloud.agent.guests.domains import NAMESPACE, GuestDomain, parse_ownership
-from virtcloud.agent.guests.guest_roots import GuestRoot
+from virtcloud.agent.guests.rooted_files import GuestRoot
 from virtcloud.agent.network.interfaces import HostIpSettings, KernelInterface, UplinkRecord
 from virtcloud.model.errors import Refused
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from container_images import write_container_image
 from fake_machine import FakeGroups, FakeKernel, FakeUplinkRecords
 
 from guest_machine.checks import CACHE_BYTES, UNPACKED_BYTES, CheckedHost
@@ -64,8 +65,7 @@ class GuestHost(CheckedHost):
         self.images, self.state, self.logs = (self.folder / name for name in ("host images", "state", "logs"))
         for kind in Hypervisor:
             (self.logs / kind).mkdir(parents=True)
-        (self.images / "busybox/rootfs").mkdir(parents=True)
-        (self.images / "busybox/image.yaml").write_text("kind: lxc\n")
+        write_container_image(self.images)
         (self.images / "kernel").mkdir()
         (self.images / "kernel/vmlinuz").touch()
         (self.images / "kernel/image.yaml").write_text("kind: qemu\nkernel: vmlinuz\n")

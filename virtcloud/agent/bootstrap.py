@@ -96,7 +96,7 @@ def run_agent(config: Path) -> None:
     os.umask(UMASK)
     settings = read_settings(config)
     log.to_stderr()
-    traces = tracing(settings.telemetry, "virtcloud-agent", settings.element or "scheduler")
+    traces = tracing(settings.telemetry, "virtcloud-agent", settings.element or "scheduler", log.warning)
     with traces, _lock_state_folder(settings.state), _scheduler_role(settings, supervisor):
         if settings.element is None:
             _wait_for_stop(stop, supervisor)

@@ -8,7 +8,7 @@ import click
 
 from virtcloud.cli import printing
 from virtcloud.cli.differences import format_change
-from virtcloud.cli.options import MomentType, open_client
+from virtcloud.cli.options import MomentType, WholeNumberType, open_client
 from virtcloud.client.sbf import SbfClient
 from virtcloud.client.waiting import pause_after_failed_poll
 from virtcloud.model.changes import AuditEntry
@@ -32,7 +32,7 @@ NEWEST, MAX_NEWEST = 100, 1000
 @click.option("--until", metavar="TIME", type=MomentType(), help="Only rows up to this time.")
 @click.option(
     "--limit",
-    type=click.IntRange(1),
+    type=WholeNumberType(1),
     help="Maximum number of past rows to print.  [default: 100; all with --since, --until or --who]",
 )
 @click.option("--follow", is_flag=True, help="Print new rows until Ctrl-C.")

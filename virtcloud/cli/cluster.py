@@ -16,7 +16,7 @@ from virtcloud.cli.cluster_verify import verify_command
 from virtcloud.cli.cluster_view import CLUSTER_COLUMNS, cluster_row, describe_remains, format_lease_end, print_cluster
 from virtcloud.cli.confirmation import require_confirmation
 from virtcloud.cli.groups import SummaryGroup
-from virtcloud.cli.options import DurationType, open_client
+from virtcloud.cli.options import DurationType, WholeNumberType, open_client
 from virtcloud.cli.progress import wait_with_progress
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.cluster import ClusterState
@@ -62,7 +62,7 @@ cluster.add_command(verify_command)
 @click.option("--newest", is_flag=True, help="Print the newest clusters first.")
 @click.option(
     "--limit",
-    type=click.IntRange(1),
+    type=WholeNumberType(1),
     help="Maximum number of clusters.  [default: all; 100 with --ended, unless --newest, --state, --site or --element "
     "is set]",
 )

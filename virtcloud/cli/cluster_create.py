@@ -9,7 +9,7 @@ from virtcloud.cli import differences, printing
 from virtcloud.cli.cluster_options import ClusterOptions, build_spec
 from virtcloud.cli.cluster_view import format_lease_end
 from virtcloud.cli.cluster_warnings import describe_missing_addresses, find_unreachable_sites
-from virtcloud.cli.options import Amount, DurationType, SizeType, open_client
+from virtcloud.cli.options import DurationType, SizeType, WholeNumberType, open_client
 from virtcloud.cli.progress import wait_with_progress
 from virtcloud.client.api import Client
 from virtcloud.client.cluster import Cluster
@@ -43,12 +43,12 @@ GUEST_OPTIONS = {
 @click.argument("key")
 @click.option("--host", "hosts", multiple=True, metavar="HOST", help="A host of the cluster; may be repeated.")
 @click.option(
-    "--guests-per-host", type=click.IntRange(0, 1000), default=1, show_default=True, help="Guests on each host."
+    "--guests-per-host", type=WholeNumberType(0, 1000), default=1, show_default=True, help="Guests on each host."
 )
 @click.option(
     "--guests",
     "guest_count",
-    type=click.IntRange(1, 4096),
+    type=WholeNumberType(1, 4096),
     metavar="N",
     help="Number of guests for which SBF chooses the hosts, by free capacity. With this option, --host adds a host "
     "without guests.",
@@ -60,7 +60,7 @@ GUEST_OPTIONS = {
     metavar="SITE[,SITE]...",
     help="With --guests: the sites whose hosts SBF may choose.  [default: all sites]",
 )
-@click.option("--cpus", type=click.IntRange(1, 1024), help="Virtual processors of each guest.  [default: 1]")
+@click.option("--cpus", type=WholeNumberType(1, 1024), help="Virtual processors of each guest.  [default: 1]")
 @click.option(
     "--memory",
     type=SizeType(MEMORY),
@@ -82,13 +82,13 @@ GUEST_OPTIONS = {
 )
 @click.option(
     "--pids",
-    type=click.IntRange(16),
+    type=WholeNumberType(16),
     metavar="N",
     help="Maximum number of processes and threads of each container.  [default: the limit of the host]",
 )
 @click.option(
     "--bandwidth",
-    type=Amount("Mbit/s", 1),
+    type=WholeNumberType(1, unit="Mbit/s"),
     metavar="MBIT",
     help="Maximum rate of each guest in Mbit/s, in each direction.  [default: no limit]",
 )
@@ -140,7 +140,7 @@ GUEST_OPTIONS = {
     help="A site from which members will join: reserve a VLAN ID there now; may be repeated.",
 )
 @click.option(
-    "--vlan", type=click.IntRange(1, 4094), help="The VLAN ID to allocate.  [default: the free ID unused for longest]"
+    "--vlan", type=WholeNumberType(1, 4094), help="The VLAN ID to allocate.  [default: the free ID unused for longest]"
 )
 @click.option(
     "--filters",
@@ -211,7 +211,7 @@ GUEST_OPTIONS = {
 )
 @click.option(
     "--attempt",
-    type=click.IntRange(0),
+    type=WholeNumberType(0),
     help="Attempt number of a caller that retries. SBF refuses a number lower than the latest number for KEY.",
 )
 @click.option("--no-wait", is_flag=True, help="Return when SBF has accepted the cluster, before it is active.")

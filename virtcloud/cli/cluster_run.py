@@ -12,7 +12,7 @@ import click
 
 from virtcloud.cli import groups
 from virtcloud.cli.groups import SummaryCommand
-from virtcloud.cli.options import DurationType, open_client, split_names
+from virtcloud.cli.options import DurationType, WholeNumberType, open_client, split_names
 from virtcloud.client.fan_out import DEFAULT_JOBS
 from virtcloud.client.guest_commands import (
     GuestResult,
@@ -72,7 +72,7 @@ def fan_out_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--jobs",
-            type=click.IntRange(1, MAX_JOBS),
+            type=WholeNumberType(1, MAX_JOBS),
             default=DEFAULT_JOBS,
             show_default=True,
             help="Maximum number of guests with a connection at the same time.",

@@ -18,11 +18,13 @@ from pydantic_core import PydanticSerializationError
 
 from virtcloud.cli import printing
 from virtcloud.cli.groups import SummaryCommand
+from virtcloud.cli.options import NumberType, WholeNumberType
 from virtcloud.model.dialect_trial import ParsedPort, ParsedSwitch, TrialRecord, TrialRequest, compare_records
 from virtcloud.model.document import Document
 from virtcloud.model.errors import BadInput, ElementError
 from virtcloud.model.message_text import count_of
 from virtcloud.model.validation_errors import format_validation_errors
+from virtcloud.model.values import VlanId
 from virtcloud.model.yaml_document import read_document
 
 MODULE = "sbf_service.trial"
@@ -48,11 +50,13 @@ REPLAYED_FIELDS = {"platform", "ports", "vlan", "access"}
 @click.option(
     "--known-hosts", type=FILE, help="Accept only the SSH host keys in this file; without this option, accept any key."
 )
-@click.option(
-    "--timeout", type=click.FloatRange(0.1, 600), default=10, help="Seconds to wait for each answer of the switch."
-)
+@click.option("--timeout", type=NumberType(0.1, 600), default=10, help="Seconds to wait for each answer of the switch.")
 @click.option("--port", "ports", multiple=True, metavar="PORT", help="Show this port only; may be repeated.")
-@click.option("--vlan", type=int, help="Print the lines that SBF would send for this VLAN ID on each --port.")
+@click.option(
+    "--vlan",
+    type=WholeNumberType(VlanId.lowest, VlanId.highest),
+    help="Print the lines that SBF would send for this VLAN ID on each --port.",
+)
 @click.option("--access", is_flag=True, help="Print the lines for an access port, untagged.")
 @click.option("--record", type=FILE, help="Write the conversation and its result to this file (YAML).")
 @click.option("--source", metavar="TEXT", help="The model and release of the switch, for readers of the record.")

@@ -7,7 +7,7 @@ import click
 
 from virtcloud.cli import groups, printing
 from virtcloud.cli.groups import SummaryGroup
-from virtcloud.cli.options import DurationType, open_client
+from virtcloud.cli.options import DurationType, WholeNumberType, open_client
 from virtcloud.cli.progress import ProgressLines
 from virtcloud.cli.session import attach_terminal, copy_standard_streams, print_log
 from virtcloud.client.guests import ClusterGuest
@@ -165,7 +165,7 @@ def console(context: click.Context, cluster: str, name: str) -> None:
     click.echo("\nthe session has ended", err=True)
 
 
-@_guest_command(click.argument("port", type=click.IntRange(1, 65535)))
+@_guest_command(click.argument("port", type=WholeNumberType(1, 65535)))
 def connect(context: click.Context, cluster: str, name: str, port: int) -> None:
     """Connect standard input and output with the TCP port PORT of GUEST of CLUSTER, inside the cluster's network.
 

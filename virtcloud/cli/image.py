@@ -16,7 +16,15 @@ from virtcloud.cli.image_content import check_file, compute_sha256, describe_con
 from virtcloud.cli.image_view import COLUMNS, HOST_COLUMNS, catalogue_row, format_users, host_row, no_row, print_image
 from virtcloud.cli.options import open_client
 from virtcloud.model.errors import BadInput, Refused, ServiceUnreachable, Unauthenticated
-from virtcloud.model.image import Architecture, CatalogueImage, HostFile, ImageFormat, ImageUrl, Sha256
+from virtcloud.model.image import (
+    Architecture,
+    CatalogueImage,
+    HostFile,
+    ImageFormat,
+    ImageUrl,
+    Sha256,
+    check_no_credentials,
+)
 from virtcloud.model.values import Name
 
 URL_SCHEMES = ("http://", "https://")
@@ -68,6 +76,7 @@ def add(  # noqa: PLR0913 - click passes each option by its name
     Example: virtcloud image add debian12 https://example.org/debian-12.qcow2 --sha256 …
     """
     Name(name)
+    check_no_credentials(source)
     if "://" in source and not source.startswith(URL_SCHEMES):
         raise BadInput(f"{source}: expected a file, or a URL that begins with https:// or http://, got another URL")
     url = ImageUrl(source) if source.startswith(URL_SCHEMES) else None

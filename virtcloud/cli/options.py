@@ -86,21 +86,40 @@ class SizeType(click.ParamType):  # type: ignore[type-arg] # not generic in olde
             raise BadInput(f"expected {self.kind.expected}, got {text!r}{reason}") from error
 
 
-class Amount(click.IntRange):
-    """A whole number on the command line, without its unit: 100 means 100 Mbit/s if ``unit`` is Mbit/s."""
+class WholeNumberType(click.IntRange):
+    """A whole number on the command line, without its unit: 100 means 100 Mbit/s if ``unit`` is Mbit/s.
 
-    def __init__(self, unit: str, minimum: int) -> None:
-        """Create the type of amounts from ``minimum``."""
-        super().__init__(minimum)
-        self.unit = unit
+    The error for another value, such as 4gb, names the permitted values.
+    """
+
+    def __init__(self, minimum: int, maximum: int | None = None, unit: str = "") -> None:
+        """Create the type of numbers from ``minimum`` to ``maximum``."""
+        super().__init__(minimum, maximum)
+        limits = f", at least {minimum}" if maximum is None else f" from {minimum} to {maximum}"
+        self.expected = f"a whole number{f' of {unit}' if unit else ''}{limits}"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:  # noqa: ANN401 - click's signature
-        """Parse the option's value. A value with a unit, such as 4gb, is refused."""
+        """Parse the option's value."""
         try:
-            number = int(value)
-        except ValueError:
-            self.fail(f"expected a whole number of {self.unit} such as 1024, got {value!r}", param, ctx)
-        return int(super().convert(number, param, ctx))
+            return int(super().convert(value, param, ctx))
+        except click.BadParameter:
+            self.fail(f"expected {self.expected}, got {value!r}", param, ctx)
+
+
+class NumberType(click.FloatRange):
+    """A number on the command line, which may have a fraction. The error for another value names the limits."""
+
+    def __init__(self, minimum: float, maximum: float) -> None:
+        """Create the type of numbers from ``minimum`` to ``maximum``."""
+        super().__init__(minimum, maximum)
+        self.expected = f"a number from {minimum:g} to {maximum:g}"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401 - click's signature
+        """Parse the option's value."""
+        try:
+            return float(super().convert(value, param, ctx))
+        except click.BadParameter:
+            self.fail(f"expected {self.expected}, got {value!r}", param, ctx)
 
 
 class DurationType(click.ParamType):  # type: ignore[type-arg] # not generic in older releases of click

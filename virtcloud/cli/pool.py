@@ -4,7 +4,7 @@ import click
 
 from virtcloud.cli import confirmation, printing
 from virtcloud.cli.groups import SummaryGroup
-from virtcloud.cli.options import open_client
+from virtcloud.cli.options import WholeNumberType, open_client
 from virtcloud.model.element_views import Pool, QuarantinedVlan, SiteView, VlanInOtherUse
 from virtcloud.model.errors import Conflict
 from virtcloud.model.values import ClusterKey, VlanId
@@ -79,7 +79,7 @@ def set_(  # noqa: PLR0913 - click passes each option by its name
 
 @pool.command()
 @click.argument("site")
-@click.argument("vlan", type=click.IntRange(VlanId.lowest, VlanId.highest))
+@click.argument("vlan", type=WholeNumberType(VlanId.lowest, VlanId.highest))
 @click.option("--reason", required=True, metavar="TEXT", help="The reason why the VLAN ID is clean, for the audit log.")
 @click.option(
     "--cluster", metavar="KEY", help="Declare VLAN clean only if this cluster's VLAN is in quarantine ('pool show')."

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from virtcloud.cli.options import WholeNumberType
 from virtcloud.model.document import Document
 from virtcloud.model.views import ClusterView
 
@@ -28,7 +29,7 @@ json_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
 
 
 limit_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
-    "--limit", type=click.IntRange(1), help="Maximum number of rows.  [default: all rows]"
+    "--limit", type=WholeNumberType(1), help="Maximum number of rows.  [default: all rows]"
 )
 
 

@@ -6,7 +6,7 @@ import click
 
 from virtcloud.cli import printing
 from virtcloud.cli.groups import SummaryGroup
-from virtcloud.cli.options import DurationType, SizeType, open_client
+from virtcloud.cli.options import DurationType, SizeType, WholeNumberType, open_client
 from virtcloud.jobs.request_values import size_between
 from virtcloud.model.access import QuotaView
 from virtcloud.model.durations import MAX_LEASE_LIMIT_S, format_duration
@@ -48,11 +48,11 @@ def show_(context: click.Context, user: str | None, as_json: bool) -> None:
 
 @quota.command("set")
 @click.argument("user")
-@click.option("--clusters", type=click.IntRange(0, 1_000_000), help="Clusters at the same time.")
-@click.option("--sites", type=click.IntRange(1, 1_000_000), help="Sites in one cluster.")
-@click.option("--networks", type=click.IntRange(0), help="Networks at the same time.")
-@click.option("--guests", type=click.IntRange(0), help="Guests at the same time.")
-@click.option("--cpus", type=click.IntRange(0), help="CPUs of all guests.")
+@click.option("--clusters", type=WholeNumberType(0, 1_000_000), help="Clusters at the same time.")
+@click.option("--sites", type=WholeNumberType(1, 1_000_000), help="Sites in one cluster.")
+@click.option("--networks", type=WholeNumberType(0), help="Networks at the same time.")
+@click.option("--guests", type=WholeNumberType(0), help="Guests at the same time.")
+@click.option("--cpus", type=WholeNumberType(0), help="CPUs of all guests.")
 @click.option("--memory", type=LIMIT, help="Memory of all guests, such as 64gb. A number without a unit is in bytes.")
 @click.option(
     "--images",

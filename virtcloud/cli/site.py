@@ -7,7 +7,7 @@ from virtcloud.cli.groups import SummaryGroup
 from virtcloud.cli.options import open_client
 from virtcloud.cli.site_import import import_
 from virtcloud.model.element_views import SiteView
-from virtcloud.model.errors import ElementError
+from virtcloud.model.errors import BadInput, ElementError
 from virtcloud.model.message_text import count_of
 from virtcloud.model.site import CableState, CableView, PreparationSheet, PreparationSide, SiteCables, SitePreparation
 
@@ -97,6 +97,11 @@ def prepare(context: click.Context, /, name: str, as_json: bool, **backbone: str
     Example: virtcloud site prepare brno --platform cisco_ios --port Gi1/0/1
     """
     preparation = open_client(context).sbf.preparation(name, **backbone)
+    if backbone["port"] is not None and backbone["platform"] is None:
+        raise BadInput(
+            "--port: expected --platform too, because only the commands of a platform contain the port; got no "
+            "--platform"
+        )
     printing.print_json(preparation) if as_json else print_preparation(preparation)
 
 

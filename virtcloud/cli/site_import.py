@@ -14,7 +14,7 @@ from virtcloud.cli import printing
 from virtcloud.cli.differences import format_yaml
 from virtcloud.cli.element_try import run_driver_program
 from virtcloud.cli.groups import SummaryCommand
-from virtcloud.cli.options import name_of
+from virtcloud.cli.options import NumberType, WholeNumberType, name_of
 from virtcloud.model.errors import BadInput, ElementError
 from virtcloud.model.message_text import count_of
 from virtcloud.model.site_survey import SiteSurvey, SurveyedVlan, SurveyRequest
@@ -35,14 +35,12 @@ SHOWN_PORTS = 6
 )
 @click.option(
     "--pool-size",
-    type=click.IntRange(1, 4093),
+    type=WholeNumberType(1, 4093),
     default=100,
     show_default=True,
     help="Number of VLAN IDs in the proposed pool.",
 )
-@click.option(
-    "--timeout", type=click.FloatRange(0.1, 600), default=10, help="Seconds to wait for each answer of a switch."
-)
+@click.option("--timeout", type=NumberType(0.1, 600), default=10, help="Seconds to wait for each answer of a switch.")
 @click.option(
     "--write",
     "draft",

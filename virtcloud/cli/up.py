@@ -12,6 +12,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 import click
 
 from virtcloud.cli.groups import SummaryCommand
+from virtcloud.cli.options import NumberType, WholeNumberType
 from virtcloud.client.credentials import FILE_VARIABLE, FileToken
 from virtcloud.model.element import ElementKind
 from virtcloud.model.element_views import ElementView, SiteView
@@ -27,9 +28,9 @@ ACTIONS = ("off", "on", "drift", "restart")
 
 
 @click.command(cls=SummaryCommand)
-@click.option("--port", type=click.IntRange(0, 65535), default=8800, show_default=True, help="TCP port; 0: any free.")
+@click.option("--port", type=WholeNumberType(0, 65535), default=8800, show_default=True, help="TCP port; 0: any free.")
 @click.option(
-    "--sites", type=click.IntRange(1, MAX_SITES), default=3, show_default=True, help="Number of simulated sites."
+    "--sites", type=WholeNumberType(1, MAX_SITES), default=3, show_default=True, help="Number of simulated sites."
 )
 @click.option(
     "--keep",
@@ -38,7 +39,7 @@ ACTIONS = ("off", "on", "drift", "restart")
     help="Store the database in FOLDER, and use the same database at the next start.  [default: a temporary folder]",
 )
 @click.option(
-    "--delay", type=click.FloatRange(0, 60), default=1.0, show_default=True, help="Duration of each change in seconds."
+    "--delay", type=NumberType(0, 60), default=1.0, show_default=True, help="Duration of each change in seconds."
 )
 def up(port: int, sites: int, keep: Path | None, delay: float) -> None:
     """Run SBF with simulated sites on this machine, until Ctrl-C: no root, no devices, no guests.

@@ -157,12 +157,17 @@ def uninvite(context: click.Context, /, key: str, user: str, *, as_json: bool) -
 
     Example: virtcloud access uninvite demo bob
     """
-    revoked = open_client(context).sbf.withdraw_invitation(key, user)
+    sbf = open_client(context).sbf
+    was_invited = any(invitation.user == user for invitation in sbf.invitations(key))
+    revoked = sbf.withdraw_invitation(key, user)
     if as_json:
         printing.print_list(PROFILE_COLUMNS, revoked, make_profile_row, "", as_json=True)
     else:
         devices = ", ".join(view.device for view in revoked) or "none"
         click.echo(f"{user} is not invited to cluster {key}; devices with revoked profiles: {devices}")
+    if not was_invited:
+        remedy = f"list the invited users: virtcloud access invitations {key}"
+        click.echo(f"virtcloud: {user} was not invited to cluster {key}; {remedy}", err=True)
 
 
 @access.command()

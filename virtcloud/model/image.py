@@ -1,5 +1,6 @@
 """Images in SBF's catalogue: their content, their sources, the users who may use them, and their certifications."""
 
+import re
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Final, Self
@@ -41,6 +42,25 @@ class ImageUrl(PatternText):
     __slots__ = ()
     pattern = r"https?://[A-Za-z0-9.\[\]:-]{1,255}(/[!-\"$-~]{0,1500})?"
     meaning = "an address such as https://example.org/debian-12.qcow2, without a user name or password"
+
+    def __new__(cls, value: str) -> Self:
+        """Check ``value``. An error about a user name or password does not repeat the value."""
+        if isinstance(value, str) and not cls.matches(value):
+            check_no_credentials(value)
+        return super().__new__(cls, value)
+
+
+CREDENTIALS: Final = re.compile(r"://([^/?#]*@|[^/?#@:\[]*:(?!\d*([/?#]|$)).*@)")
+"""The user name and password in a URL (RFC 3986, section 3.2.1), even if the password contains '/', '?' or '#'."""
+
+
+def check_no_credentials(url: str) -> None:
+    """Raise BadInput if a URL contains a user name or password. The message does not repeat the URL."""
+    if CREDENTIALS.search(url):
+        raise BadInput(
+            "expected a URL without a user name or password, because every agent and user of the image sees the URL; "
+            "got a URL with them: download the file, and upload it (virtcloud image add NAME FILE)"
+        )
 
 
 class HostFile(PatternText):

@@ -20,10 +20,10 @@ from sbf_service.store.revisions import require_element
 from virtcloud.agent.guest_access.guest_clones import GuestCloner
 from virtcloud.agent.guest_access.session_listener import SessionListener
 from virtcloud.agent.guests.guest_disks import ensure_disks
-from virtcloud.agent.guests.guest_roots import GuestRoot
 from virtcloud.agent.guests.images import QemuImage
 from virtcloud.agent.guests.root_archives import RootArchive
 from virtcloud.agent.guests.root_reservations import RootReservations
+from virtcloud.agent.guests.rooted_files import GuestRoot
 from virtcloud.agent.network import names
 from virtcloud.agent.supervision import start_unsupervised
 from virtcloud.client.agent_calls import AgentCalls

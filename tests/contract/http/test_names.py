@@ -91,19 +91,24 @@ def test_a_requested_vlan_id_is_claimed_at_all_sites(world: World) -> None:
     assert world.put("demo", spec("brno-h1", "praha-h1", vlan=117)).view.vlans == {"brno": 117, "praha": 117}
 
 
+def choose(site: str) -> str:
+    return f"choose a free VLAN ID (virtcloud site show {site}), or omit the VLAN ID: SBF then chooses one"
+
+
 def test_a_vlan_id_outside_a_pool_is_refused(world: World) -> None:
     world.put_pool("praha", "100-199,300")
     assert problem(ask(world, "PUT", "/v1/clusters/demo", request_for("brno-h1", "praha-h1", vlan=1203))) == (
         409,
         "vlan-not-in-pool",
-        "VLAN 1203 is not in the pool of site brno (100-139)",
+        f"VLAN 1203 is not in the pool of site brno (100-139): {choose('brno')}",
     )
     assert problem(ask(world, "PUT", "/v1/clusters/demo", request_for("praha-h1", vlan=1203)))[2] == (
-        "VLAN 1203 is not in the pool of site praha (100-199,300)"
+        f"VLAN 1203 is not in the pool of site praha (100-199,300): {choose('praha')}"
     )
     world.put_pool("plzen", "")
     assert problem(ask(world, "PUT", "/v1/clusters/demo", request_for("plzen-h1", vlan=100)))[2] == (
-        "VLAN 100 is not in the pool of site plzen (none)"
+        "VLAN 100 is not in the pool of site plzen (none): ask the site's administrator for a pool (virtcloud pool set "
+        "plzen VLANS)"
     )
 
 
@@ -115,10 +120,10 @@ def test_only_entitled_callers_read_the_owner_of_a_vlan_id(world: World) -> None
         path = f"/v1/clusters/{name}{query}"
         return problem(ask(world, "PUT", path, request, token=world.token(role, name)))
 
-    message = "VLAN 117 is not free at site brno: cluster hers of eva uses the VLAN ID"
+    message = f"VLAN 117 is not free at site brno: cluster hers of eva uses the VLAN ID; {choose('brno')}"
     assert refused(Role.USER, "eva") == refused(Role.SCHEDULER, "pbs") == (409, "no-vlan-free", message)
     assert refused(Role.USER, "eva", "?dry_run=true")[2] == message
-    assert refused(Role.USER, "bob")[2] == "VLAN 117 is not free at site brno: another cluster uses the VLAN ID"
+    assert refused(Role.USER, "bob")[2] == message.replace("cluster hers of eva", "another cluster")
 
 
 def test_a_quarantined_vlan_id_is_refused(world: World) -> None:
@@ -128,7 +133,7 @@ def test_a_quarantined_vlan_id_is_refused(world: World) -> None:
     world.clock.advance(3600)
     world.sweep()
     assert problem(ask(world, "PUT", "/v1/clusters/next", request_for("brno-h2", vlan=117)))[2] == (
-        "VLAN 117 is not free at site brno: the VLAN ID is in quarantine after cluster demo of alice"
+        f"VLAN 117 is not free at site brno: the VLAN ID is in quarantine after cluster demo of alice; {choose('brno')}"
     )
 
 

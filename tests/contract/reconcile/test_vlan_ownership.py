@@ -91,7 +91,8 @@ def test_a_requested_vlan_in_other_use_is_refused(world: World, switch: FakeSwit
     switch.table |= {105: "offices"}
     read_again(world)
     with pytest.raises(
-        NoVlanFree, match=r"VLAN 105 is not free at site brno: the VLAN is in other use on brno-sw1.*'offices'"
+        NoVlanFree,
+        match=r"VLAN 105 is not free at site brno: the VLAN is in other use on brno-sw1.*'offices'.*; choose a free",
     ):
         world.put("demo", spec("brno-h1", vlan=105))
 

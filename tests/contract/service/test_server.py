@@ -333,6 +333,17 @@ def test_the_log_reports_a_database_without_tables(tmp_path: Path) -> None:
         assert "database_created" in process.stderr.readline()
 
 
+def test_the_log_names_an_unreadable_ca_file_of_the_collector(tmp_path: Path) -> None:
+    path = write_settings(tmp_path)
+    keys = f'[telemetry]\nendpoint = "https://127.0.0.1:1"\nca_file = "{tmp_path}/absent.pem"\n'
+    path.write_text(path.read_text() + keys)
+    with SbfProcess("serve", "--config", str(path), stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        process.kill()
+    assert f'traces_not_sent why="telemetry.ca_file {tmp_path}/absent.pem: expected certificates (PEM): No such' in line
+
+
 def test_missing_settings_exit_with_code_2(tmp_path: Path) -> None:
     ended = start_interpreter("serve", "--config", str(tmp_path / "none.toml"))
     remedy = "name the settings file with --config, or correct its rights"

@@ -5,6 +5,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -14,13 +15,17 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from pydantic import ValidationError
 from sbf_fakes.http_calls import ask, body
 from sbf_fakes.world import World
+from tls import Authority
 
+from sbf_service.log import get_log
 from virtcloud import otlp_tracing
 from virtcloud.jobs.request_ids import job_request_id, make_traceparent
 from virtcloud.model.call_context import CollectorAddress, TelemetryKeys
 from virtcloud.model.errors import BadInput
 from virtcloud.otlp_tracing import make_tracer, tracing
 from virtcloud.tracing import current_traceparent, install_tracer, span
+
+log = get_log("sbf_service")
 
 
 @pytest.fixture
@@ -112,8 +117,35 @@ def test_without_a_collector_no_telemetry_package_is_imported() -> None:
 def test_a_missing_extra_is_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     keys = TelemetryKeys(endpoint=CollectorAddress("http://127.0.0.1:4318"))
-    with pytest.raises(BadInput, match=r"pip install 'virtcloud\[telemetry\]'"), tracing(keys, "sbf", "one"):
+    traces = tracing(keys, "sbf", "one", log.warning)
+    with pytest.raises(BadInput, match=r"pip install 'virtcloud\[telemetry\]'"), traces:
         pass
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"), [(None, "No such file or directory"), ("rubbish", "no certificate or crl found")]
+)
+def test_an_unusable_ca_file_of_a_collector_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: str | None, reason: str
+) -> None:
+    """The process runs nevertheless, without traces."""
+    path = tmp_path / "collector.pem"
+    if content is not None:
+        path.write_text(content)
+    keys = TelemetryKeys(endpoint=CollectorAddress("https://127.0.0.1:1"), ca_file=str(path))
+    with tracing(keys, "sbf", "one", log.warning):
+        pass
+    assert f'traces_not_sent why="telemetry.ca_file {path}: expected certificates (PEM): ' in caplog.text
+    assert reason in caplog.text
+
+
+def test_a_usable_ca_file_of_a_collector_is_not_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = Authority("authority").write(tmp_path)
+    for ca_file in (str(path), str(tmp_path), None):
+        keys = TelemetryKeys(endpoint=CollectorAddress("https://127.0.0.1:1"), ca_file=ca_file)
+        with tracing(keys, "sbf", "one", log.warning):
+            pass
+    assert "traces_not_sent" not in caplog.text
 
 
 @pytest.mark.parametrize("address", ["collector:4318", "http://collector:4318/v1/traces", ""])
@@ -138,7 +170,7 @@ def test_spans_reach_a_collector_over_otlp_http() -> None:
     with HTTPServer(("127.0.0.1", 0), Collector) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         keys = TelemetryKeys(endpoint=CollectorAddress(f"http://127.0.0.1:{server.server_port}"))
-        with tracing(keys, "sbf", "one"), span("call", request="job-7.pbs-1"):
+        with tracing(keys, "sbf", "one", log.warning), span("call", request="job-7.pbs-1"):
             pass
         server.shutdown()
     ((path, request),) = received

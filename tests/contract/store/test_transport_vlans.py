@@ -80,7 +80,7 @@ def test_a_requested_vlan_id_must_be_free_on_the_transport(four: World) -> None:
         put_at(four, "y", "b", "c", vlan=100)
     assert str(refused.value) == (
         "VLAN 100 is not free on transport core, which separates clusters only by their VLAN IDs: another cluster uses "
-        "the VLAN ID at site a"
+        "the VLAN ID at site a; omit the VLAN ID: SBF then chooses a VLAN ID that is free on the transport"
     )
     assert put_at(four, "y", "b", "c", vlan=101) == {101}
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from container_images import write_container_image
 
 from virtcloud.agent import host_checks
 from virtcloud.agent.host_checks import HostCheck, check_host
@@ -34,8 +35,7 @@ def sysctls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def config(tmp_path: Path, sysctls: Path) -> Path:
-    (tmp_path / "images/busybox/rootfs").mkdir(parents=True)
-    (tmp_path / "images/busybox/image.yaml").write_text("kind: lxc\n")
+    write_container_image(tmp_path / "images")
     paths = {name: str(tmp_path / name) for name in ("images", "state", "jobs", "socket")}
     lines = {"element": "brno-h1", "sbf": "unix:///nowhere/sbf.sock", **paths}
     path = tmp_path / "agent.toml"

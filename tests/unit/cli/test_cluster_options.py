@@ -55,7 +55,7 @@ def test_a_malformed_name_is_reported_with_its_option(host: str, image: str, pre
 def test_a_bandwidth_with_a_unit_is_bad_input(run: RunCommand) -> None:
     result = run(*CREATE, "--bandwidth", "4gb")
     assert result.exit_code == 2
-    assert "'--bandwidth': expected a whole number of Mbit/s such as 1024, got '4gb'" in result.stderr
+    assert "'--bandwidth': expected a whole number of Mbit/s, at least 1, got '4gb'" in result.stderr
 
 
 @pytest.mark.parametrize(

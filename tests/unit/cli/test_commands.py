@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -17,6 +18,7 @@ from fake_machine.clusters import DOCUMENTS, TOPOLOGY, FakeSbf
 from sbf_command import main as sbf
 from virtcloud import __version__
 from virtcloud.cli import COMMANDS, main
+from virtcloud.cli.options import NumberType, WholeNumberType
 
 
 def test_sites_are_listed_with_the_state_of_their_pools(run: RunCommand) -> None:
@@ -113,16 +115,21 @@ def _commands(command: click.Command, *names: str) -> Iterator[tuple[str, ...]]:
             yield from _commands(subcommand, *names, name)
 
 
-def test_input_files_are_utf8_in_every_locale() -> None:
-    """If a command read a UTF-8 file in the locale's encoding (ISO 8859-1), SBF would store wrong characters."""
-    encodings = {}
+def _parameter_types() -> dict[str, Any]:
+    """Return the types of all options and arguments of all commands."""
+    types = {}
     for names in _commands(main):
         command: click.Command = main
         for name in names:
             assert isinstance(command, click.Group)
             command = command.get_command(click.Context(command), name) or command
-        types = {f"{' '.join(names)}: {param.name}": param.type for param in command.params}
-        encodings |= {name: kind.encoding for name, kind in types.items() if isinstance(kind, click.File)}
+        types |= {f"{' '.join(names)}: {param.name}": param.type for param in command.params}
+    return types
+
+
+def test_input_files_are_utf8_in_every_locale() -> None:
+    """If a command read a UTF-8 file in the locale's encoding (ISO 8859-1), SBF would store wrong characters."""
+    encodings = {name: kind.encoding for name, kind in _parameter_types().items() if isinstance(kind, click.File)}
     assert len(encodings) > 5
     assert set(encodings.values()) == {"utf-8-sig"}, encodings
 
@@ -156,6 +163,30 @@ def test_lists_of_commands_have_complete_sentences() -> None:
 )
 def test_every_command_that_calls_sbf_can_print_json(names: tuple[str, ...]) -> None:
     assert "--json" in CliRunner().invoke(main, [*names, "--help"]).output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("cluster", "list", "--limit", "all"), "'--limit': expected a whole number, at least 1, got 'all'"),
+        (("cluster", "list", "--limit", "0"), "'--limit': expected a whole number, at least 1, got '0'"),
+        (("pool", "clean", "brno", "5000"), "'VLAN': expected a whole number from 1 to 4094, got '5000'"),
+        (("quota", "set", "eva", "--sites", "1.5"), "'--sites': expected a whole number from 1 to 1000000, got '1.5'"),
+        (("element", "try", "--vlan", "x"), "'--vlan': expected a whole number from 1 to 4094, got 'x'"),
+        (("element", "try", "--timeout", "x"), "'--timeout': expected a number from 0.1 to 600, got 'x'"),
+    ],
+)
+def test_a_malformed_number_is_reported_with_its_limits(
+    run: RunCommand, arguments: tuple[str, ...], expected: str
+) -> None:
+    result = run(*arguments)
+    assert (result.exit_code, expected in result.stderr) == (2, True), result.stderr
+
+
+def test_every_number_option_names_its_limits() -> None:
+    numbers = {name: kind for name, kind in _parameter_types().items() if kind.name.startswith(("integer", "float"))}
+    assert len(numbers) > 20
+    assert [name for name, kind in numbers.items() if not isinstance(kind, WholeNumberType | NumberType)] == []
 
 
 def test_the_version_option_prints_the_version_of_the_distribution() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from container_images import write_container_image
 
 from virtcloud.agent.guests.images import describe_readers
 from virtcloud.cli import host, main
@@ -35,7 +36,8 @@ def _create_images(tmp_path: Path) -> Path:
         (tmp_path / name / "image.yaml").write_text(text)
         (tmp_path / name / "image.yaml").chmod(mode)
     (tmp_path / "debian12" / "vmlinuz").touch()
-    (tmp_path / "secret" / "rootfs").mkdir()
+    (tmp_path / "secret" / "rootfs" / "sbin").mkdir(parents=True)
+    (tmp_path / "secret" / "rootfs" / "sbin" / "init").touch()
     (tmp_path / "lost+found").mkdir()
     for path in (tmp_path, *tmp_path.iterdir()):
         path.chmod(0o755)
@@ -44,6 +46,13 @@ def _create_images(tmp_path: Path) -> Path:
 
 def list_images(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["image", "list", *arguments])
+
+
+def test_an_image_without_an_init_is_listed_with_its_fault(tmp_path: Path) -> None:
+    image = write_container_image(tmp_path)
+    (image / "rootfs/sbin/init").unlink()
+    (found,) = json.loads(list_images("--images", str(tmp_path), "--json").stdout)
+    assert found["trouble"].startswith(f"image busybox: expected the program /sbin/init in its rootfs {image}/rootfs")
 
 
 def test_images_are_listed_with_kind_and_permitted_users(folder: Path) -> None:
@@ -72,6 +81,19 @@ def test_an_image_is_usable_by_readers_of_its_description(
     readers = describe_readers(path)
     assert readers.replace("everybody", "").startswith("group ") == (expected == "group")
     assert (readers == "everybody") == (expected == "everybody")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can change its user id")
+def test_a_closed_root_file_system_of_an_image_is_no_fault(folder: Path) -> None:
+    """Only the agent must be able to read the root file system."""
+    (folder / "secret/image.yaml").chmod(0o644)
+    (folder / "secret/rootfs").chmod(0o700)
+    os.seteuid(65534)
+    try:
+        images = {image["name"]: image for image in json.loads(list_images("--images", str(folder), "--json").stdout)}
+    finally:
+        os.seteuid(0)
+    assert (images["secret"]["kind"], images["secret"]["trouble"]) == ("lxc", None)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can change its user id")

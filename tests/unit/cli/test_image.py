@@ -14,7 +14,7 @@ from image_host import QCOW2, serve_file
 from virtcloud.cli.image_content import describe_content, read_file
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.errors import BadInput, Unreachable
-from virtcloud.model.image import CatalogueImage, ImageCheck
+from virtcloud.model.image import CatalogueImage, ImageCheck, ImageUrl
 
 SOURCE = {"sha256": "0" * 64, "size": 3 << 20, "format": "qcow2", "architecture": "x86_64"}
 IMAGE = {"name": "mine", "owner": "eva", "kind": "qemu", "added_at": "2026-11-23T08:00:00Z", "source": SOURCE}
@@ -85,6 +85,40 @@ def test_a_url_of_another_scheme_is_no_file(run: RunCommand) -> None:
     result = run("image", "add", "mine", "ftp://example.org/mine.qcow2")
     assert result.exit_code == 2
     assert "ftp://example.org/mine.qcow2: expected a file, or a URL that begins with https:// or" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://user:hunter2@example.org/mine.qcow2",
+        "https://hunter2@example.org/mine.qcow2",
+        "https://user:hunt@er2@[2001:db8::1]:8443/mine.qcow2",
+        "https://user:hunter/2@example.org/mine.qcow2",
+        "https://user:hunter?2@example.org/mine.qcow2",
+        "ftp://user:hunter2@example.org/mine.qcow2",
+        "HTTPS://user:hunter2@example.org/mine.qcow2",
+    ],
+)
+def test_a_password_in_a_url_is_refused_and_not_repeated(run: RunCommand, url: str) -> None:
+    result = run("image", "add", "mine", url)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        "virtcloud: expected a URL without a user name or password, because every agent and user of the image sees the "
+        "URL; got a URL with them: download the file, and upload it (virtcloud image add NAME FILE)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://example.org/@scope/mine.qcow2",
+        "https://example.org:8443/@scope/mine.qcow2",
+        "https://[2001:db8::1]:8443/a@b",
+        "https://example.org/mine.qcow2?from=eva@example.org",
+    ],
+)
+def test_an_at_sign_in_a_path_is_no_password(url: str) -> None:
+    assert ImageUrl(url) == url
 
 
 @pytest.mark.parametrize("data", [QCOW2, b"another format", b""])

@@ -36,3 +36,18 @@ def test_each_sheet_has_notes_lines_and_placeholders(run: RunCommand, monkeypatc
         "# replace:\n"
         "#   <port>  the backbone's port\n"
     )
+
+
+def test_a_port_without_a_platform_is_refused(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DOCUMENTS, PATH, SHEETS)
+    result = run("site", "prepare", "brno", "--port", "Gi1/0/1")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        "virtcloud: --port: expected --platform too, because only the commands of a platform contain the port; got no "
+        "--platform\n"
+    )
+
+
+def test_the_core_port_of_edges_needs_no_platform(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DOCUMENTS, PATH, SHEETS)
+    assert run("site", "prepare", "brno", "--core-port", "Te1/1/1").exit_code == 0

@@ -16,8 +16,8 @@ from typing import Final, Protocol
 from virtcloud.agent import log
 from virtcloud.agent.guest_access.session_listener import find_segment
 from virtcloud.agent.guests.disk_archives import DiskArchive, StoppedGuestDisk, open_disk_archive
-from virtcloud.agent.guests.guest_roots import GuestRoot
 from virtcloud.agent.guests.root_archives import RootArchive, list_key_lines, open_root_archive
+from virtcloud.agent.guests.rooted_files import GuestRoot
 from virtcloud.agent.network import names
 from virtcloud.model.errors import Refused, VirtcloudError
 from virtcloud.model.guest_sessions import CloneProgress, GuestSession

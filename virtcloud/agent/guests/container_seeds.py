@@ -15,8 +15,7 @@ from typing import Final
 
 from virtcloud.agent.files import describe_os_error
 from virtcloud.agent.guests import peer_files
-from virtcloud.agent.guests.guest_roots import GuestRoot
-from virtcloud.agent.guests.rooted_files import RootedFiles
+from virtcloud.agent.guests.rooted_files import GuestRoot, RootedFiles
 from virtcloud.agent.guests.seeds import NETWORK_CONFIG, VIRTCLOUD_FOLDER, home_folder, render_nocloud
 from virtcloud.model.errors import Refused
 from virtcloud.model.guest_seed import GuestSeed

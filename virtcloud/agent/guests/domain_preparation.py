@@ -15,12 +15,13 @@ from virtcloud.agent.guests.control_groups import ContainerGroups, ContainerLimi
 from virtcloud.agent.guests.domains import DomainEnvironment, HypervisorApi
 from virtcloud.agent.guests.guest_disks import ensure_disks
 from virtcloud.agent.guests.guest_files import GuestFiles
-from virtcloud.agent.guests.guest_roots import ContainerRoots, GuestRoot
+from virtcloud.agent.guests.guest_roots import ContainerRoots
 from virtcloud.agent.guests.id_ranges import FIRST_ID
 from virtcloud.agent.guests.image_cache import ImageCache
 from virtcloud.agent.guests.image_folder import end_former_uses
 from virtcloud.agent.guests.images import GuestImage, LxcImage, QemuImage, read_image
 from virtcloud.agent.guests.peer_files import render_peer_files, write_peer_files
+from virtcloud.agent.guests.rooted_files import GuestRoot
 from virtcloud.agent.guests.seed_images import write_seed_image
 from virtcloud.agent.guests.seeds import render_nocloud
 from virtcloud.agent.network import names

@@ -13,7 +13,6 @@ from virtcloud.agent.guests.control_groups import CPU_PERIOD_US
 from virtcloud.agent.guests.domains import NAMESPACE, DomainEnvironment, DomainOwnership
 from virtcloud.agent.guests.guest_disks import DISK, extra_disk_file
 from virtcloud.agent.guests.guest_files import CONSOLE
-from virtcloud.agent.guests.guest_roots import GuestRoot
 from virtcloud.agent.guests.id_ranges import IDS_PER_GUEST
 from virtcloud.agent.guests.images import GuestImage, LxcImage, QemuImage
 from virtcloud.agent.guests.machine_devices import (
@@ -26,6 +25,7 @@ from virtcloud.agent.guests.machine_devices import (
     choose_devices,
 )
 from virtcloud.agent.guests.peer_files import PEERS
+from virtcloud.agent.guests.rooted_files import GuestRoot
 from virtcloud.agent.guests.seed_images import SEED
 from virtcloud.agent.guests.seeds import VIRTCLOUD_FOLDER
 from virtcloud.agent.host_services.dnsmasq_config import list_routers

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Protocol
 from xml.etree import ElementTree as ET
 
-from virtcloud.agent.guests.guest_roots import GuestRoot
+from virtcloud.agent.guests.rooted_files import GuestRoot
 
 NAMESPACE = "urn:virtcloud:libvirt:1"
 """XML namespace of the metadata element that marks virtcloud's domains."""

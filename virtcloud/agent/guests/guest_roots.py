@@ -24,7 +24,6 @@ replaced by empty layers.
 import errno
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -35,23 +34,13 @@ from virtcloud.agent.files import refuse_os_errors, write_durably
 from virtcloud.agent.guests import mounts
 from virtcloud.agent.guests.id_ranges import FIRST_ID, IDS_PER_GUEST, IdRanges
 from virtcloud.agent.guests.image_folder import is_same_image
+from virtcloud.agent.guests.rooted_files import GuestRoot
 from virtcloud.agent.guests.shifted_owners import shift_owners
 from virtcloud.agent.tree_removal import check_not_blocked, remove_tree
 from virtcloud.model.document import Document
 
 ROOT, LAYERS, IMAGE, LAYERS_FILE, RECORD = "root", "layers", "image", "layers.ext4", "root.json"
 FOLDER_MODE = 0o710  # the superuser inside the guest may enter the folder, and the guest's other users may not
-
-
-@dataclass(frozen=True, slots=True)
-class GuestRoot:
-    """A container's root on the host.
-
-    The guest may change everything below ``folder``. An ID n inside the guest is the ID n + ``id_shift`` on the host.
-    """
-
-    folder: Path
-    id_shift: int
 
 
 class RootRecord(Document):

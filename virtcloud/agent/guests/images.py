@@ -12,6 +12,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
+from virtcloud.agent.guests.rooted_files import GuestRoot, RootedFiles
 from virtcloud.model.document import Document
 from virtcloud.model.errors import BadDocument, BadInput, Refused, VirtcloudError
 from virtcloud.model.yaml_document import parse_yaml
@@ -55,8 +56,8 @@ IMAGE_KINDS: dict[str, type[GuestImage]] = {"lxc": LxcImage, "qemu": QemuImage}
 def read_image(folder: Path, name: str) -> GuestImage:
     """Return the image ``name`` with absolute paths of its files.
 
-    Raise Refused if the image or one of its files is missing, or the description is malformed. Also raise Refused if
-    untrusted users can change the description.
+    Raise Refused if the image, one of its files or its init is missing, or the description is malformed. Also raise
+    Refused if untrusted users can change the description.
     """
     path = folder / name / IMAGE_FILE
     _check_trusted(path)
@@ -73,7 +74,10 @@ def read_image(folder: Path, name: str) -> GuestImage:
     except BadDocument as error:
         faults = "; ".join(str(error).splitlines())
         raise Refused(f"image {name}: its description is malformed: {faults}; correct {path}") from error
-    return image.model_copy(update=_resolve_files(image, path.parent))
+    image = image.model_copy(update=_resolve_files(image, path.parent))
+    if isinstance(image, LxcImage):
+        _check_init(image, path)
+    return image
 
 
 def _check_trusted(path: Path) -> None:
@@ -115,6 +119,22 @@ def _resolve_files(image: GuestImage, folder: Path) -> dict[str, Path]:
         if not path.exists():
             raise Refused(f"image {folder.name}: its {key} {path} does not exist; correct {folder / IMAGE_FILE}")
     return files
+
+
+def _check_init(image: LxcImage, path: Path) -> None:
+    """Raise Refused if the root file system of a container's image has no init.
+
+    If the caller may not enter the folders of the root file system, raise no error.
+    """
+    try:
+        has_init = RootedFiles(GuestRoot(image.rootfs, 0)).exists(image.init)
+    except OSError:
+        return
+    if not has_init:
+        raise Refused(
+            f"image {path.parent.name}: expected the program {image.init} in its rootfs {image.rootfs}, found none: "
+            f"install an init there, or correct {path}"
+        )
 
 
 READABLE_BY_ALL = "everybody"

@@ -12,8 +12,8 @@ from typing import Final
 from virtcloud.agent.files import refuse_os_errors, write_all
 from virtcloud.agent.guests import mounts
 from virtcloud.agent.guests.guest_archives import READ_BYTES, GuestArchive, open_archive_files
-from virtcloud.agent.guests.guest_roots import GuestRoot
 from virtcloud.agent.guests.id_ranges import IDS_PER_GUEST
+from virtcloud.agent.guests.rooted_files import GuestRoot
 from virtcloud.model.errors import Refused
 from virtcloud.model.guest_seed import GuestSeed
 from virtcloud.model.image import ImageFormat

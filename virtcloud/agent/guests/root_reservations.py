@@ -12,8 +12,9 @@ from itertools import cycle
 from pathlib import Path
 
 from virtcloud.agent.guests.disk_archives import StoppedGuestDisk, find_guest_disk
-from virtcloud.agent.guests.guest_roots import ContainerRoots, GuestRoot
+from virtcloud.agent.guests.guest_roots import ContainerRoots
 from virtcloud.agent.guests.id_ranges import CLONE_IDS
+from virtcloud.agent.guests.rooted_files import GuestRoot
 from virtcloud.agent.steps import StepPending
 from virtcloud.model.errors import Refused
 

@@ -14,10 +14,11 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from fnmatch import fnmatch
+from pathlib import Path
 from typing import Final
 
-from virtcloud.agent.guests.guest_roots import GuestRoot
 from virtcloud.agent.guests.id_ranges import IDS_PER_GUEST
 
 OPENAT2: Final = 437  # a system call: the same number on all architectures
@@ -26,6 +27,17 @@ MAX_READ: Final = 1 << 20
 RENAMES_S = 1.0
 """Time limit in seconds for attempts to open a file while processes on this machine, including guests, rename files."""
 FOLDER_MODE, FILE_MODE, ACCESS = 0o755, 0o644, 0o777
+
+
+@dataclass(frozen=True, slots=True)
+class GuestRoot:
+    """A container's root on the host.
+
+    The guest may change everything below ``folder``. An ID n inside the guest is the ID n + ``id_shift`` on the host.
+    """
+
+    folder: Path
+    id_shift: int
 
 
 class _OpenHow(ctypes.Structure):

@@ -1,5 +1,6 @@
 """Tests of the catalogue of images over HTTP."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +186,14 @@ def test_every_change_of_an_image_is_audited(world: World, alice: str) -> None:
 @pytest.mark.parametrize("url", ["ftp://example.org/a", "https://user:secret@example.org/a", "file:///etc/shadow"])
 def test_an_unsuitable_url_is_refused(world: World, alice: str, url: str) -> None:
     assert problem(add_url(world, alice, url=url))[:2] == (422, "bad-input")
+
+
+def test_a_password_in_a_url_appears_nowhere(world: World, alice: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG):
+        answer = add_url(world, alice, url="https://user:hunter2@example.org/a")
+    rows = ask(world, "GET", "/v1/audit").text
+    assert "url: expected a URL without a user name or password" in problem(answer)[2]
+    assert "hunter2" not in f"{answer.text} {rows} {caplog.text}"
 
 
 @pytest.mark.parametrize("path", ["../shadow", "/etc/shadow", "a/../../b"])

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from container_images import write_container_image
 from fake_machine import FakeGroups, FakeHypervisor, FakeRoots
 from image_host import FileServer, Host, serve_file
 
@@ -14,8 +15,7 @@ from virtcloud.model.element import Hypervisor
 
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
-    (tmp_path / "busybox/rootfs").mkdir(parents=True)
-    (tmp_path / "busybox/image.yaml").write_text("kind: lxc\n")
+    write_container_image(tmp_path)
     (tmp_path / "cloud").mkdir()
     (tmp_path / "cloud/vmlinuz").touch()
     (tmp_path / "cloud/image.yaml").write_text("kind: qemu\nkernel: vmlinuz\n")

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from container_images import write_container_image
 
 from virtcloud.agent.guests.admission_rules import AdmissionRules
 from virtcloud.agent.guests.images import read_image
@@ -22,8 +23,7 @@ BATCH_ONLY = AdmissionRules(AdmissionRule(users=()))
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
     folder = tmp_path / "images"
-    (folder / "busybox/rootfs").mkdir(parents=True)
-    (folder / "busybox/image.yaml").write_text("kind: lxc\n")
+    write_container_image(folder)
     for path in (folder, folder / "busybox"):
         path.chmod(0o755)
     (folder / "busybox/image.yaml").chmod(0o644)

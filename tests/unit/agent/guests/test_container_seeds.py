@@ -5,7 +5,7 @@ import pytest
 from seed_documents import CLUSTER_KEY, HOST_KEY, PUBLIC_KEY, SEED, seeded_guest, seeded_segment
 
 from virtcloud.agent.guests.container_seeds import write_container_seed
-from virtcloud.agent.guests.guest_roots import GuestRoot
+from virtcloud.agent.guests.rooted_files import GuestRoot
 from virtcloud.model.errors import Refused
 
 SHIFT = 0x10000000

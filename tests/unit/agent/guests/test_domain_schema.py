@@ -14,8 +14,8 @@ from seed_documents import SEED
 
 from virtcloud.agent.guests.domain_xml import render_domain
 from virtcloud.agent.guests.domains import DomainEnvironment
-from virtcloud.agent.guests.guest_roots import GuestRoot
 from virtcloud.agent.guests.images import GuestImage, LxcImage, QemuImage
+from virtcloud.agent.guests.rooted_files import GuestRoot
 from virtcloud.model.wanted import GuestWanted, Segment
 
 SCHEMA = Path("/usr/share/libvirt/schemas/domain.rng")

@@ -7,8 +7,8 @@ import pytest
 
 from virtcloud.agent.guests.domain_xml import render_domain
 from virtcloud.agent.guests.domains import NAMESPACE, DomainEnvironment, DomainOwnership, parse_ownership
-from virtcloud.agent.guests.guest_roots import GuestRoot
 from virtcloud.agent.guests.images import LxcImage, QemuImage
+from virtcloud.agent.guests.rooted_files import GuestRoot
 from virtcloud.model.wanted import GuestWanted, Segment
 
 MakeXml = Callable[..., ET.Element]

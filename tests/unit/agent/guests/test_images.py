@@ -1,38 +1,60 @@
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from container_images import write_container_image
 
 from virtcloud.agent.guests.images import LxcImage, read_image
 from virtcloud.model.errors import Refused
 
 
 def write_image(folder: Path, text: str) -> Path:
-    (folder / "busybox/rootfs").mkdir(parents=True)
-    (folder / "busybox/image.yaml").write_text(text)
+    write_container_image(folder, text=text)
     return folder
 
 
 def test_an_images_files_are_in_its_folder(tmp_path: Path) -> None:
-    image = read_image(write_image(tmp_path, "kind: lxc\nrootfs: rootfs\ninit: /bin/init\n"), "busybox")
-    assert image == LxcImage(kind="lxc", rootfs=tmp_path / "busybox/rootfs", init="/bin/init")
+    image = read_image(write_image(tmp_path, "kind: lxc\nrootfs: rootfs\ninit: sbin/init\n"), "busybox")
+    assert image == LxcImage(kind="lxc", rootfs=tmp_path / "busybox/rootfs", init="sbin/init")
 
 
 def test_a_description_is_utf8_in_every_locale(tmp_path: Path) -> None:
-    text = "# kořen\nkind: lxc\nrootfs: rootfs\ninit: /bin/init\n"
-    (tmp_path / "busybox/rootfs").mkdir(parents=True)
-    (tmp_path / "busybox/image.yaml").write_bytes(text.encode("utf-8-sig"))
+    text = "# kořen\nkind: lxc\nrootfs: rootfs\ninit: sbin/init\n"
+    (write_container_image(tmp_path) / "image.yaml").write_bytes(text.encode("utf-8-sig"))
     program = f"from virtcloud.agent.guests.images import *; print(read_image(Path({str(tmp_path)!r}), 'busybox').init)"
     latin = {**os.environ, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
     found = subprocess.run([sys.executable, "-c", program], env=latin, check=True, capture_output=True, text=True)  # noqa: S603 - ours
-    assert found.stdout == "/bin/init\n"
+    assert found.stdout == "sbin/init\n"
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(Refused, match=r"its rootfs .*/busybox/root does not exist"):
         read_image(write_image(tmp_path, "kind: lxc\nrootfs: root\n"), "busybox")
+
+
+def test_a_missing_init_is_named(tmp_path: Path) -> None:
+    image = write_container_image(tmp_path)
+    (image / "rootfs/sbin/init").unlink()
+    with pytest.raises(Refused) as refused:
+        read_image(tmp_path, "busybox")
+    assert str(refused.value) == (
+        f"image busybox: expected the program /sbin/init in its rootfs {image}/rootfs, found none: install an init "
+        f"there, or correct {image}/image.yaml"
+    )
+
+
+@pytest.mark.parametrize(("target", "found"), [("/lib/systemd/systemd", True), ("/etc/passwd", False)])
+def test_a_link_to_an_init_is_resolved_in_the_image(tmp_path: Path, target: str, found: bool) -> None:
+    root = write_container_image(tmp_path) / "rootfs"
+    (root / "sbin/init").unlink()
+    (root / "sbin/init").symlink_to(target)
+    (root / "lib/systemd").mkdir(parents=True)
+    (root / "lib/systemd/systemd").touch()
+    with nullcontext() if found else pytest.raises(Refused, match="expected the program /sbin/init"):
+        assert read_image(tmp_path, "busybox").kind == "lxc"
 
 
 @pytest.mark.parametrize(

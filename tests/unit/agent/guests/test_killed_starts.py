@@ -8,6 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from container_images import write_container_image
 from fake_machine import FakeElementApi, FakeGroups, FakeHypervisor, FakeKernel, FakeUplinkRecords
 from network_namespaces import Run
 
@@ -62,8 +63,7 @@ def make_reconciler(folder: Path, service: FakeElementApi, hypervisor: RecordedH
 def test_all_guests_run_after_a_kill_during_their_starts(
     tmp_path: Path, make_segment: Callable[..., Segment], with_mounts: Run, kill_at: int, early: bool
 ) -> None:
-    (tmp_path / "busybox/rootfs").mkdir(parents=True)
-    (tmp_path / "busybox/image.yaml").write_text("kind: lxc\n")
+    write_container_image(tmp_path)
     service = FakeElementApi()
     service.want(make_segment("a", 100, GUESTS))
 

@@ -14,8 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from virtcloud.agent.guests import rooted_files
-from virtcloud.agent.guests.guest_roots import GuestRoot
-from virtcloud.agent.guests.rooted_files import RootedFiles
+from virtcloud.agent.guests.rooted_files import GuestRoot, RootedFiles
 
 SHIFT = 0x10000000
 

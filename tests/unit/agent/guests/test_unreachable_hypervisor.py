@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from container_images import write_container_image
 from fake_machine import FakeElementApi, FakeGroups, FakeHypervisor, FakeKernel, FakeRoots, FakeUplinkRecords
 
 from virtcloud.agent.guests.domain_preparation import GuestSettings
@@ -40,8 +41,7 @@ def service() -> FakeElementApi:
 
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
-    (tmp_path / "busybox/rootfs").mkdir(parents=True)
-    (tmp_path / "busybox/image.yaml").write_text("kind: lxc\n")
+    write_container_image(tmp_path)
     return tmp_path
 
 
