@@ -27,7 +27,14 @@ from simulated_machine import (
     observe_files,
 )
 
-from virtcloud.agent.gateway import connection_limits, device_control, management_socket, openvpn_processes, vpn_gateway
+from virtcloud.agent.gateway import (
+    connection_limits,
+    device_control,
+    management_socket,
+    openvpn_processes,
+    server_takeover,
+    vpn_gateway,
+)
 from virtcloud.agent.gateway.connection_limits import ConnectionLimits
 from virtcloud.agent.gateway.management_messages import ManagementEvent, MessageParser
 from virtcloud.agent.gateway.shared_grants import SharedGrants
@@ -179,6 +186,7 @@ class SimulatedGateway:
             connection_limits: {"KernelTables": lambda: self.tables},
             device_control: {"time": clock},
             management_socket: {"time": clock},
+            server_takeover: {"time": clock},
         }
         for module, values in patches.items():
             for name, value in values.items():

@@ -77,6 +77,8 @@ def addhosts(context: click.Context, network: str, hosts: tuple[str, ...], lease
 def removehosts(context: click.Context, network: str, hosts: tuple[str, ...], timeout: float) -> None:
     """Remove each HOST from the network with this ID, and wait until the hosts have confirmed the removal. Idempotent.
 
+    A network that SBF does not know and did not know earlier is an error, for example a mistyped ID.
+
     Example: sbf removehosts mine brno-h1 praha-h1
     """
     HostNetworks(open_client(context), timeout).remove(_parse_id(network), _parse_hosts(hosts))

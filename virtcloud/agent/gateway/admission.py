@@ -148,8 +148,8 @@ def find_ended_sessions(
 ) -> Iterator[EndedSession]:
     """Yield the sessions that must end. ``grants`` is None until the agent has received a wanted document.
 
-    While ``grants`` is None, a session ends at its ``expires_at``: the end of the lease, as known when the device
-    connected.
+    While ``grants`` is None, a session ends at its ``expires_at``: the end of the lease, as an earlier agent process
+    last knew it.
     """
     for session in sessions:
         granted = None if grants is None else grants.get(session.fingerprint)

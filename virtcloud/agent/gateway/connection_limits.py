@@ -1,6 +1,6 @@
 """The limit of TCP connections from one client to the gateway's OpenVPN server.
 
-OpenVPN counts each TCP connection as a device, and closes a connection without data only after a minute. Without a
+OpenVPN counts each TCP connection as a device, and closes a connection without data only after two minutes. Without a
 limit, one computer could therefore use up the server's `MAX_DEVICES` connections. A source is an IPv4 address, or an
 IPv6 network with prefix length 64, because a computer can use any address of its IPv6 network. If a source has
 `PER_SOURCE` open connections, the packet filter rejects further connections from this source. If the kernel refuses the

@@ -46,6 +46,7 @@ from virtcloud.agent.gateway.management_messages import (
     render_refusal,
 )
 from virtcloud.agent.gateway.management_socket import ANSWER_S, ManagementSocket, wait_for_event
+from virtcloud.agent.gateway.openvpn_config import DEVICE_WAITS_S
 from virtcloud.agent.gateway.server_takeover import take_over_server
 from virtcloud.agent.gateway.session_records import SessionRecords, describe_connection
 from virtcloud.agent.gateway.shared_grants import SharedGrants
@@ -82,7 +83,8 @@ class DeviceControl:
         self._changed = changed
         self._sessions: dict[int, DeviceSession] = {}
         self._counters: dict[int, ClientRow] = {}
-        self._waiting: dict[int, DeviceRequest] = {}
+        self._waiting: dict[int, tuple[DeviceRequest, float]] = {}
+        """The requests without a decision, each with the time of its arrival."""
         self._ending: set[int] = set()
         self._notices: deque[int | None] = deque()
         """For each notice that OpenVPN has not answered: the client, or None if the agent sends no second command."""
@@ -174,7 +176,7 @@ class DeviceControl:
         for event in events:
             match event:
                 case DeviceRequest():
-                    self._waiting[event.client] = event
+                    self._waiting[event.client] = event, time.monotonic()
                 case DeviceGone(client):
                     self._waiting.pop(client, None)
                     self._forget((client,))
@@ -188,11 +190,15 @@ class DeviceControl:
     def _enforce(self) -> None:
         grants, now = self._shared.grants, self._shared.clock()
         self._update_ends(grants or {})
-        for request in tuple(self._waiting.values()):
-            if grants is not None:
-                self._decide(self._waiting.pop(request.client), grants, now)
+        for request, arrived in tuple(self._waiting.values()):
+            if not request.renews and time.monotonic() - arrived >= DEVICE_WAITS_S:
+                del self._waiting[request.client]  # the device has connected again
+            elif grants is not None:
+                del self._waiting[request.client]
+                self._decide(request, grants, now)
             elif is_renewal(request, self._sessions.get(request.client), now):
-                self._permit(self._waiting.pop(request.client), ())
+                del self._waiting[request.client]
+                self._permit(request, ())
         for ended in find_ended_sessions(self.sessions, grants, now):
             self._end(ended)
         for session in self.sessions:

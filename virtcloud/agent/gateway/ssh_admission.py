@@ -64,7 +64,7 @@ class SshSession(Document):
     remote: str
     """The user's IP address and port."""
     expires_at: datetime
-    """The end of the grant, as known when the user connected."""
+    """The end of the grant in the latest wanted document that contained the grant."""
     connected_at: datetime | None = None
     """When the user connected; None if an earlier version of the agent accepted the connection."""
 

@@ -73,10 +73,10 @@ class SshSessions:
             self._segments = tuple(segments)
             former = self._open
             self._open = update_ends(former, self._segments)
-            is_extended = self._open != former
-        if is_extended:
-            self._write()
+            is_changed = self._open != former
         self.end_expired()
+        if is_changed:
+            self._write()
         os.eventfd_write(self._wake, 1)  # `run` computes its pause again: a grant may end earlier
 
     def take_over(self) -> None:
@@ -117,6 +117,7 @@ class SshSessions:
         except OSError as error:
             raise Refused(f"cannot examine the relay of {session.user}: {describe_os_error(error)}") from error
         self._write()
+        self.changed()
         self.end_expired()
         os.eventfd_write(self._wake, 1)
 
@@ -193,6 +194,7 @@ class SshSessions:
             os.close(descriptor)
             log.info("ssh_session_closed", user=session.user, guest=session.guest, serial=session.serial)
             self._write()
+            self.changed()
 
     def _read(self) -> tuple[SshSession, ...]:
         try:
@@ -204,7 +206,7 @@ class SshSessions:
             return ()
 
     def _write(self) -> None:
-        """Write the open connections to the file, and call `changed`.
+        """Write the open connections to the file.
 
         If the file cannot be written, only log the error. After a restart, the agent cannot end the connections that
         are missing from the file.
@@ -219,4 +221,3 @@ class SshSessions:
                     new.rename(self._path)
             except Refused as error:
                 log.warning("ssh_sessions_not_recorded", error=error)
-        self.changed()

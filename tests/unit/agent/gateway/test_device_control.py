@@ -10,6 +10,7 @@ from simulated_gateway import SimulatedGateway
 from vpn_documents import make_server
 
 from virtcloud.agent.gateway.device_control import STATUS_S
+from virtcloud.agent.gateway.openvpn_config import DEVICE_WAITS_S
 from virtcloud.model.vpn import VpnGrant, VpnProtocol
 from virtcloud.model.wanted import HostWanted, Segment
 
@@ -164,3 +165,24 @@ def test_a_restarted_agent_knows_an_extended_lease(gateway: SimulatedGateway) ->
     gateway.start_agent()
     gateway.run_threads()
     assert gateway.servers[0].clients[0].ends_at is None
+
+
+@pytest.mark.parametrize("protocols", [(VpnProtocol.UDP, VpnProtocol.TCP), (VpnProtocol.TCP, VpnProtocol.UDP)])
+def test_an_abandoned_request_ends_no_later_connection(protocols: tuple[VpnProtocol, ...]) -> None:
+    """A device waits for a minute. OpenVPN waits longer, and does not notice that the device has given up."""
+    with closing(SimulatedGateway()) as gateway:
+        server = make_server(ports={VpnProtocol.UDP: 1194, VpnProtocol.TCP: 443})
+        gateway.start_agent()
+        for protocol in protocols:  # the order of the decisions about both connections
+            gateway.vpn.ensure_server(protocol, server)
+        abandoned, connected = (gateway.servers[protocols.index(protocol)] for protocol in server.ports)
+        abandoned.connect(DEVICES[0], gateway.uptime)
+        gateway.run_threads()
+        gateway.pass_time(DEVICE_WAITS_S)
+        connected.connect(DEVICES[0], gateway.uptime)
+        segments = (make_segment(gateway),)
+        gateway.run_threads()
+        gateway.vpn.receive(HostWanted(segments=segments, vpn=server), segments)
+        gateway.run_threads(4)
+        assert [(one.vlan, one.ends_at) for one in connected.clients.values()] == [(100, None)]
+        assert [one.protocol for one in gateway.vpn.connections] == [VpnProtocol.TCP]

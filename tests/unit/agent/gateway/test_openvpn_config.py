@@ -4,11 +4,8 @@ from pathlib import Path
 
 from vpn_documents import make_server
 
-from virtcloud.agent.gateway.openvpn_config import KEEPALIVE, ServerAccount, render_config
+from virtcloud.agent.gateway.openvpn_config import DEVICE_WAITS_S, KEEPALIVE, ServerAccount, render_config
 from virtcloud.model.vpn import VpnProtocol
-
-DEVICE_WAITS_S = 60
-"""OpenVPN's default of ``hand-window``, which devices use."""
 
 
 def test_devices_connect_again_before_a_server_refuses_them() -> None:

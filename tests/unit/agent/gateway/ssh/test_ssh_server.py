@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 from unittest.mock import Mock
@@ -148,6 +149,24 @@ def test_the_extended_end_of_a_lease_is_recorded(tmp_path: Path) -> None:
     sessions.receive([make_segment("alice", ends=ends)])
     (recorded,) = ssh_sessions.RecordedSshSessions.model_validate_json(record.read_bytes()).sessions
     assert recorded.expires_at == ends
+
+
+def test_a_disk_that_does_not_answer_delays_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, sessions = list[str](), SshSessions(tmp_path / "sessions.json")
+    sessions.add(make_session(os.getpid(), read_start_time(os.getpid()) or 0))
+    for name in ("end_expired", "_write"):
+        monkeypatch.setattr(sessions, name, partial(calls.append, name))
+    sessions.receive([make_segment("alice", ends=datetime.now(UTC) + timedelta(hours=3))])
+    assert calls == ["end_expired", "_write"]
+
+
+def test_an_extended_lease_is_reported_to_nobody(tmp_path: Path) -> None:
+    """SBF stores the connections. A lease changes no connection."""
+    reports, sessions = list[None](), SshSessions(tmp_path / "sessions.json")
+    sessions.add(make_session(os.getpid(), read_start_time(os.getpid()) or 0))
+    sessions.changed = lambda: reports.append(None)
+    sessions.receive([make_segment("alice", ends=datetime.now(UTC) + timedelta(hours=3))])
+    assert reports == []
 
 
 @pytest.mark.parametrize(
