@@ -9,8 +9,8 @@ from virtcloud.model.errors import AttemptWaits, Conflict, Gone, OtherSpec
 
 SAFE_TO_REPEAT: Final = "it is safe to repeat the call"
 NOT_SAFE_TO_REPEAT: Final = (
-    "each call creates something new: before you repeat the call, look whether the call had an effect "
-    "(virtcloud token list, virtcloud access list)"
+    "before you repeat the call, look whether the call had an effect (virtcloud token list, virtcloud access list), "
+    "because a repeated call creates a second token, profile, certificate or authority"
 )
 """The advice for the calls of the API that are not idempotent."""
 

@@ -106,8 +106,9 @@ def test_no_repetition_is_advised_for_a_call_that_creates_a_token(
     monkeypatch.setattr(tokens, "create_token", lambda *_: 1 // 0)
     answer = ask(world, "POST", "/v1/tokens", {"name": "eva", "role": "user"}, headers={"X-Request-ID": "one"})
     assert problem(answer)[2] == (
-        "internal error in SBF: see SBF's log, request ID one; each call creates something new: before you repeat the "
-        "call, look whether the call had an effect (virtcloud token list, virtcloud access list)"
+        "internal error in SBF: see SBF's log, request ID one; before you repeat the call, look whether the call had "
+        "an effect (virtcloud token list, virtcloud access list), because a repeated call creates a second token, "
+        "profile, certificate or authority"
     )
 
 
