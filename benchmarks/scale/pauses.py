@@ -49,7 +49,7 @@ def change_ports(topology: Topology) -> bytes:
 
 @contextmanager
 def without_pauses() -> Iterator[None]:
-    """Let no thread pause at yield points during the context."""
+    """Turn off the pauses of all threads at yield points, until the end of the context."""
     pause = Pauses.pause
     Pauses.pause = lambda _self: None  # type: ignore[method-assign]
     try:

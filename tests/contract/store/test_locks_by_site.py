@@ -142,7 +142,7 @@ def test_a_confirmation_waits_for_each_site_of_its_cluster(world: World) -> None
 
 
 def make_stale(world: World, host: str) -> None:
-    """Let the time pass after which an agent without heartbeats counts as unreachable."""
+    """Advance the clock until the agent, which sends no heartbeats, counts as unreachable."""
     sweep = world.service.scheduler.sweep.transactions
     silence = timedelta(seconds=world.service.settings.timing.agent_silence)
     world.clock.advance(silence.total_seconds() + 1)

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -83,27 +84,28 @@ def test_an_image_is_usable_by_readers_of_its_description(
     assert (readers == "everybody") == (expected == "everybody")
 
 
+def list_images_as_nobody(folder: Path) -> dict[str, Any]:
+    """Return the images in ``folder`` by name, as a user without rights sees them."""
+    os.seteuid(65534)
+    try:
+        return {image["name"]: image for image in json.loads(list_images("--images", str(folder), "--json").stdout)}
+    finally:
+        os.seteuid(0)
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can change its user id")
 def test_a_closed_root_file_system_of_an_image_is_no_fault(folder: Path) -> None:
     """Only the agent must be able to read the root file system."""
     (folder / "secret/image.yaml").chmod(0o644)
     (folder / "secret/rootfs").chmod(0o700)
-    os.seteuid(65534)
-    try:
-        images = {image["name"]: image for image in json.loads(list_images("--images", str(folder), "--json").stdout)}
-    finally:
-        os.seteuid(0)
+    images = list_images_as_nobody(folder)
     assert (images["secret"]["kind"], images["secret"]["trouble"]) == ("lxc", None)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can change its user id")
 def test_an_image_that_the_caller_may_not_use_is_marked(folder: Path) -> None:
     (folder / "secret").chmod(0o700)
-    os.seteuid(65534)
-    try:
-        images = {image["name"]: image for image in json.loads(list_images("--images", str(folder), "--json").stdout)}
-    finally:
-        os.seteuid(0)
+    images = list_images_as_nobody(folder)
     assert (images["secret"]["readable"], images["secret"]["kind"], images["debian12"]["readable"]) == (
         False,
         None,
