@@ -115,7 +115,7 @@ def describe_unknown_holder(name: str, role: Role, known: Collection[str]) -> st
     similar = get_close_matches(name, sorted(known), n=1)
     named = f"similar: {similar[0]}" if similar else f"known: {list_known(name, known)}"
     return (
-        f"the topology has no host or gateway {name} ({named}): until the topology contains this element, its token "
+        f"the topology has no host or gateway {name} ({named}): until the topology contains this element, this token "
         "gives access to no element"
     )
 

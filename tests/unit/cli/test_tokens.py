@@ -68,7 +68,7 @@ def test_a_similar_element_is_named_for_an_unknown_holder(run: RunCommand, role:
     assert (result.exit_code, result.stdout) == (0, "vc_k3qh7x2a_x\n")
     assert result.stderr.splitlines()[1] == (
         "virtcloud: the topology has no host or gateway brno-h11 (similar: brno-h1): until the topology contains this "
-        "element, its token gives access to no element"
+        "element, this token gives access to no element"
     )
 
 
