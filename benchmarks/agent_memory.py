@@ -7,35 +7,16 @@ benchmark reads the memory after the agent has confirmed the wanted state and th
 
 RSS (resident memory) counts every resident page in full, even if other processes use the same page. PSS divides each
 page by the number of processes that use the page. USS counts only pages that no other process uses. The target of 60 MB
-concerns RSS, the greatest of the three values.
+concerns RSS, the greatest of the three values. To compute the memory of several processes together, add their PSS.
 
 A new interpreter imports the libraries in the order of the rows whose names begin with "share:". The first of these
 rows is RSS before the imports. Each following row except the last row is the growth of RSS during the import of the
 row's library. The last row, "share: growth at run time", is RSS with 200 clusters minus the sum of the shares in the
-rows above. The agent's work at run time needs more memory than the last row shows, because the agent releases pages of
-programs and libraries after the imports (`virtcloud/agent/own_memory.py`). The shares above the last row contain the
-released pages (about 21 MB), about half of which the agent uses again later. So RSS with 200 clusters is the sum of the
-shares above the last row (70 MB), plus the memory for the work at run time (12 MB), minus the pages that stay released
-(11 MB).
+rows above. The growth is small, because the agent releases pages of programs and libraries after the imports
+(`virtcloud/agent/own_memory.py`).
 
-The 70 MB consist of 51 MB for the interpreter and the libraries, and 19 MB for the agent's own modules. The 19 MB are
-models (5 MB), other modules (7 MB), and imported parts of pydantic and Python (7 MB). At run time, the agent needs 6 MB
-for threads, connections and libnftables, and 6 MB for 200 clusters. About half of the memory for clusters holds
-messages that pyroute2 reads from the kernel. The other half holds parsed documents. Therefore the RSS stays above 60 MB
-as long as the agent's code uses libvirt, httpx, pydantic and pyroute2 (decision 62). PSS and USS meet the target. To
-compute the memory of several processes together, add their PSS: the sum counts each page once.
-
-Almost all of the memory is in use. With 200 clusters, Python's allocator has 30 MB of objects and 2 MB of free blocks;
-the C library's allocator has 15 MB in use and less than 1 MB free. Neither another allocator nor more garbage
-collections would help. pyroute2 also imports modules that the agent does not use (2 MB).
-
-Four changes would reduce the memory, but the agent makes none of them. Our own encoding of netlink's messages instead
-of pyroute2 would save 10 MB (7 MB for the import, and 3 MB for messages), but a maintained library knows the kernel's
-formats (decision 62). ``python -OO -X no_debug_ranges`` would save 3 MB of docstrings and positions of expressions, but
-would also remove assertions, and no test runs without assertions. pydantic's ``defer_build`` would save 1.5 MB, but
-would build each model when a thread first uses the model. Before version 2.14, pydantic can fail if two threads then
-build the same model at the same time. Releasing pages each time the agent has read the host's state would reduce RSS to
-59 MB, but not USS; the agent would need these pages again the next time.
+RSS stays above 60 MB as long as the agent's code uses libvirt, httpx, pydantic and pyroute2 (decision 62). PSS and USS
+meet the target.
 """
 
 import json
