@@ -181,7 +181,7 @@ class GuestEnds:
     def seconds_until_due(self) -> float | None:
         """Return the seconds until the next start of a guest or the next end of a trial.
 
-        Return None if no start and no end of a trial is awaited.
+        Return None if there is no such event.
         """
         now = self._clock()
         due = [runs.due for runs in self._ended.values() if runs.since is None or now < runs.due]

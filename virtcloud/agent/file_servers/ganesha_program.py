@@ -56,7 +56,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
-    """Start the server. After the error of a step, print the error and exit with code 1."""
+    """Start the server. Exit with code 1 and a message after an error."""
     try:
         _start()
     except (OSError, ValueError) as error:
@@ -222,7 +222,6 @@ def _build_root(root: Path, spec: Mapping[str, Any], folders: Mapping[str, int])
 
 
 def _mount_export(descriptor: int, target: Path, flags: int) -> None:
-    """Mount the export that is open at ``descriptor``: a folder, or an image file with a file system."""
     source = Path(f"/proc/self/fd/{descriptor}")
     if source.is_dir():
         _bind(source, target, flags | MS_NOSUID | MS_NODEV | MS_NOEXEC)
@@ -232,11 +231,7 @@ def _mount_export(descriptor: int, target: Path, flags: int) -> None:
 
 
 def _bind(source: Path, target: Path, flags: int) -> None:
-    """Bind-mount ``source`` at ``target``, without the mounts below ``source``.
-
-    A second call of mount(2) sets ``flags``, because the kernel ignores these flags in the call that creates a bind
-    mount.
-    """
+    """Set ``flags`` by a second call of mount(2): the kernel ignores them in the call that creates a bind mount."""
     _mount(source, target, "", MS_BIND)
     _mount("", target, "", MS_REMOUNT | MS_BIND | flags)
 

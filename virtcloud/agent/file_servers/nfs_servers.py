@@ -181,9 +181,8 @@ class NfsServers:
     def _stop(self, cluster: str) -> None:
         """Kill the server process of a network, and any other process that has the server's `_config_path` as argument.
 
-        Search the processes of `list_own_processes`, the recorded process, and the processes in the network namespace
-        that this gateway has for the network. The server has a mount namespace of its own, so `list_own_processes` does
-        not find the server. The network namespace contains the server even if the record is missing or unreadable.
+        The server has a mount namespace of its own, so `list_own_processes` does not find the server. The network
+        namespace contains the server even if the record is missing or unreadable.
         """
         record = read_record(self._path(cluster) / RECORD, FileServerRecord)
         pids = {record.pid} if record is not None and record.is_running(self._boot) else set()
@@ -224,10 +223,7 @@ def find_ganesha() -> str:
 
 
 def _config_path(cluster: str) -> str:
-    """Return the path of the configuration in the server's root.
-
-    The path is an argument of the server's process, and the agent finds the process by this argument.
-    """
+    """Return the argument by which the agent finds the server's process."""
     return f"/nfs-{cluster}.conf"
 
 

@@ -151,11 +151,9 @@ class ClusterNamespaces:
                 log.warning("addresses_not_announced", cluster=segment.id, error=answer["error"])
 
     def receive(self, segments: Sequence[Segment]) -> None:
-        """Write the gateway's own addresses to the namespaces of networks if the addresses have changed.
+        """Write the gateway's changed own addresses to the namespaces that have a link to the outside (`has_link`).
 
-        If no network in ``segments`` has a router, do nothing. If a network has a router and the addresses have
-        changed, write all own addresses to the namespace of each network in ``segments`` that has a link to the outside
-        (`has_link`). Log errors; the next call tries again.
+        If no network in ``segments`` has a router, do nothing. Log errors; the next call tries again.
         """
         if not any(segment.router is not None for segment in segments):
             return
@@ -172,20 +170,16 @@ class ClusterNamespaces:
     def correct_sets(self, segments: Sequence[Segment]) -> None:
         """Write the current addresses of FQDNs to the packet filters in the networks' namespaces. Thread-safe.
 
-        Of the networks in ``segments``, skip a network without FQDNs or without a namespace. Raise Refused if
-        `namespace_program` fails. If this program cannot change a namespace, only log the error. Do nothing before
-        `receive` has read the gateway's own addresses: a filter without these addresses would allow guests to reach the
-        gateway.
+        Raise Refused if `namespace_program` fails. If this program cannot change a namespace, only log the error. Do
+        nothing before `receive` has read the gateway's own addresses: a filter without these addresses would allow
+        guests to reach the gateway.
         """
         self._correct(
             segment for segment in segments if segment.router is not None and segment.router.named_destinations
         )
 
     def _correct(self, segments: Iterable[Segment]) -> bool:
-        """Write the gateway's own addresses and the addresses of FQDNs to the namespaces of ``segments``.
-
-        Return whether every namespace accepted the addresses.
-        """
+        """Return whether every namespace accepted the addresses."""
         with ExitStack() as stack, self._sets_lock:
             # Read within the lock, so that no thread overwrites newer addresses with older addresses.
             gateway = self._addresses
@@ -222,10 +216,9 @@ class ClusterNamespaces:
         *,
         is_inside: bool,
     ) -> int:
-        """Create the veth pair between the bridge and the namespace if the pair is missing.
+        """Return the index of the port, which is the pair's end on the bridge.
 
-        Return the index of the port, which is the pair's end on the bridge. Raise Unsafe if a foreign interface has the
-        port's name.
+        Raise Unsafe if a foreign interface has the port's name.
         """
         name, temporary = names.gateway_port_name(segment.vlan), names.temporary_gateway_port_name(segment.vlan)
         port = interfaces.get(name)
@@ -247,7 +240,7 @@ class ClusterNamespaces:
     def _ensure_link(
         self, segment: Segment, interfaces: dict[str, KernelInterface], descriptor: int, *, is_inside: bool
     ) -> None:
-        """Create a network's link to the outside. Delete the link if the network needs no link (`has_link`)."""
+        """Delete the link if the network needs no link (`has_link`)."""
         for interface in interfaces.values():
             is_link = names.vlan_of_outside_link(interface.name) is not None
             is_former = not has_link(segment) or not is_inside

@@ -48,9 +48,8 @@ class ConnectionReport(Generic[C]):
     def report(self) -> bool:
         """Report the connections, and log errors. Return False if the report must be repeated soon.
 
-        If there are no connections, send a report only in two cases: the previous report contained connections, or the
-        host has a server and SBF has not accepted a report of this agent yet. The first report is necessary even
-        without connections, because connections may have ended while no agent was running.
+        An empty report is sent only after a report with connections, or as a server's first report: connections may
+        have ended while no agent was running.
         """
         read = self._read()
         connections = read or ()

@@ -2,7 +2,7 @@
 
 The agent runs `main` with ``python -I -S``, so the program uses only the standard library. The arguments are, in this
 order: the descriptor of the namespace, the descriptor of the socket to the agent, the port of the guest, and the
-guest's addresses. The program tries the addresses in the order of the arguments.
+guest's addresses.
 """
 
 import array

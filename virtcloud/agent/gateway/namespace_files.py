@@ -29,8 +29,7 @@ _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 class NamespaceFiles:
     """The network namespaces that are mounted at files in one folder.
 
-    A gateway has one namespace for each network in which the gateway has addresses. The parameter ``cluster`` is the ID
-    of the cluster that created the network.
+    The parameter ``cluster`` is the ID of the cluster that created the network.
     """
 
     def __init__(self, folder: Path) -> None:

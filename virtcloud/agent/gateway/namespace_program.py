@@ -140,10 +140,9 @@ def _route_command(action: str, router: str) -> str:
 def _address_commands(
     device: str, wanted: Mapping[str, Any], present: Mapping[str, Any], connected: Iterable[str]
 ) -> Iterator[str]:
-    """Yield the commands that set the addresses of an interface.
+    """If another program removed routes of the present addresses, set the interface down first.
 
-    If another program removed routes of the present addresses, set the interface down first. The kernel then creates
-    all routes again.
+    The kernel then creates all routes again.
     """
     former = {ipaddress.ip_interface(text) for text in present.get(device, {}).get("addresses", ())}
     addresses = [ipaddress.ip_interface(text) for text in wanted["addresses"][device]]
@@ -155,10 +154,7 @@ def _address_commands(
 
 
 def _find_option(address: Any) -> str:  # noqa: ANN401 - an interface's address of either version
-    """Return " nodad" for an IPv6 address, and "" for an IPv4 address.
-
-    With duplicate address detection, a guest could block an IPv6 address of the gateway.
-    """
+    """With duplicate address detection, a guest could block an IPv6 address of the gateway."""
     return " nodad" if address.version == IPV6_VERSION else ""
 
 
@@ -187,7 +183,6 @@ def _announce(device: str, addresses: Iterable[str]) -> None:
 
 
 def _wait_for_carrier(device: str) -> dict[str, Any]:
-    """Wait until the kernel has activated ``device``, at most `CARRIER_S` seconds. Return the interface."""
     deadline = time.monotonic() + CARRIER_S
     while True:
         (found,) = json.loads(_run((*_find_ip(), "-json", "link", "show", "dev", device)))

@@ -1,7 +1,6 @@
 """Reports to SBF about the use of destinations outside the guests' networks: the counters, and the addresses of FQDNs.
 
-When the agent starts, each minute, and when addresses of FQDNs change, the agent compares the use with its last report.
-If there is a difference, the agent sends a report.
+The agent reports a changed use: at the agent's start, each minute, and when addresses of FQDNs change.
 """
 
 import threading

@@ -68,7 +68,7 @@ def take_over_server(connection: ManagementSocket, records: Iterable[DeviceSessi
 
 
 def _permit_lost_renewals(connection: ManagementSocket, session: DeviceSession, now: datetime) -> list[ManagementEvent]:
-    """Permit the renewals of a connection before the session's end. Return the events that arrived.
+    """Permit the renewals of a connection before the session's end.
 
     OpenVPN itself refuses a renewal with another certificate than the connection's certificate.
     """
@@ -87,7 +87,6 @@ def _list_next_requests(session: DeviceSession, key: int) -> Iterator[DeviceRequ
 
 
 def _end_unknown(connection: ManagementSocket, rows: Sequence[ClientRow]) -> list[ManagementEvent]:
-    """End connections, and wait until OpenVPN has closed them. Return the events that arrived."""
     for row in rows:
         connection.send(render_notice(row.client, RESTARTED, connects_again=True))
     events = _request_status(connection)  # this answer follows the answers to the notices

@@ -142,7 +142,6 @@ def _key(session: SshSession) -> tuple[str, str, str, str]:
 
 
 def _index(segments: Iterable[Segment]) -> dict[tuple[str, str, str, str], SshGrant]:
-    """Return the grant of each user for each guest, by network, cluster, user, and name of the guest."""
     return {
         (segment.id, grant.cluster, grant.user, name_guest(guest)): grant
         for segment in segments

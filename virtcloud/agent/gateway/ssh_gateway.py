@@ -184,12 +184,12 @@ class SshGateway:
     def _ensure_requests(self) -> None:
         """Start two threads, unless they run: one answers relays, the other controls connections.
 
-        Take over the recorded connections of an earlier agent process. After an error, the next call tries again.
+        After an error, the next call tries again.
         """
         if self._requests is not None:
             return
-        # `close` calls `SshSessions.stop`, which requests that the former thread ends. This thread may still run. Wait
-        # until the former threads have ended. Otherwise, a new thread could receive the request and end instead.
+        # `close` requests the end of the former threads, which may still run. Wait until the former threads have ended.
+        # Otherwise, a new thread could receive the request and end instead.
         for thread in self._threads:
             thread.join()
         self._threads, path = [], self._folder / REQUESTS / SOCKET
@@ -231,7 +231,9 @@ class SshGateway:
         }
 
     def _stop_sshd(self) -> None:
-        """Kill the sshd, and thereby all processes of the sshd's PID namespace. Raise Refused if the sshd does not end.
+        """Kill the sshd: the kernel then kills all processes of the sshd's PID namespace.
+
+        Raise Refused if the sshd does not end.
 
         Without a readable record, find the sshd by `_find_running`.
         """

@@ -165,9 +165,9 @@ class SshSessions:
             )
 
     def _add(self, session: SshSession, *, is_limited: bool = False) -> None:
-        """Add a connection. Raise OSError if its relay has ended.
+        """Raise OSError if the relay has ended.
 
-        If ``is_limited`` is true and a limit would be exceeded, raise TooManyRequests.
+        Raise TooManyRequests if ``is_limited`` is true and a limit would be exceeded.
         """
         descriptor = os.pidfd_open(session.pid)
         with ExitStack() as refused:

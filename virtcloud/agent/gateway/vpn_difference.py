@@ -187,7 +187,6 @@ def list_device_ports(segment: Segment, wanted: HostWanted) -> Iterator[DevicePo
 
 
 def _list_server_macs(segment: Segment) -> Iterator[str]:
-    """Yield the MAC addresses of the hosts' DHCP and DNS servers and of this gateway in a network."""
     if segment.host_services:
         yield HOST_SERVICE_MAC
     if segment.gateway_addresses:

@@ -203,7 +203,6 @@ class VpnGateway:
         return ObservedVpnServer(protocol, record.config, tuple(faults), control.sessions if control else ())
 
     def _has_remains(self, protocol: VpnProtocol, interfaces: Sequence[KernelInterface]) -> bool:
-        """Return whether the tap or a file of a server exists."""
         has_tap = any(is_own_tap(interface, DEVICES[protocol]) for interface in interfaces)
         return has_tap or bool(list_server_files(self._path(protocol)))
 

@@ -1,8 +1,8 @@
 """Clones of guests: the root or disk of a stopped guest becomes an image in SBF's catalogue.
 
 A session of kind ``clone`` starts a clone, and sends the progress as lines of JSON. The agent packs the root or disk
-into a temporary file, because SBF requires the checksum and the size before the content. Then the agent uploads the
-file. If the user disconnects, the agent stops the clone, and SBF discards the upload.
+into a temporary file, because SBF requires the checksum and the size before the content. If the user disconnects, the
+agent stops the clone, and SBF discards the upload.
 """
 
 import queue
@@ -29,9 +29,9 @@ REPORT_S: Final = 0.5
 """Shortest time in seconds between two lines of progress, except lines that must always be sent."""
 CloneSource = GuestRoot | StoppedGuestDisk
 ReserveSource = Callable[[str, str], AbstractContextManager[CloneSource]]
-"""Function that returns a context manager, which reserves a guest's root or disk during the ``with`` block.
+"""A function that reserves a guest's root or disk during a ``with`` block. The guest cannot start during the block.
 
-The arguments are the names of the domain and of the guest. The guest cannot start during the ``with`` block.
+The arguments are the names of the domain and of the guest.
 """
 
 

@@ -9,13 +9,11 @@ folder
 ``disk-NAME.raw``    the extra disk NAME: a sparse file, which uses space only for data that the guest wrote
 ===================  ====================================================================================
 
-The disks are kept when the guest or the host restarts. If the image or the wanted size of the overlay changes, the
-agent replaces the overlay by an empty overlay. If the wanted size of an extra disk changes, the agent replaces this
-extra disk by an empty disk. Only root and QEMU's user may read a disk. libvirt makes QEMU's user the owner.
+The disks are kept when the guest or the host restarts. Only root and QEMU's user may read a disk. libvirt makes QEMU's
+user the owner.
 
 The content of an image's disk is untrusted. The agent reads only the header, and refuses a disk that refers to other
-files. Then ``qemu-img`` checks the disk with limits of memory and processor time. An agent that runs as root starts
-``qemu-img`` with a user ID that belongs to no account or, if not all users may read the disk, as the disk's owner.
+files. Then ``qemu-img`` checks the disk with limits of memory and processor time.
 """
 
 import json

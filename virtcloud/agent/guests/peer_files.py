@@ -77,8 +77,8 @@ def cluster_key(segment: Segment, guest: GuestWanted) -> ClusterKey:
 def full_name(name: str, key: str) -> str:
     """Return a guest's full name, which is unique in the network and legal in DNS (RFC 1123).
 
-    For example, "n1" and "demo" become "n1.demo.internal". If the key or the name is not legal, a label replaces the
-    key or name. The label consists of the legal characters of the key or name, and a digest.
+    For example, "n1" and "demo" become "n1.demo.internal". If the key or the name is not legal, its legal characters
+    and a digest form a label that replaces it.
     """
     is_legal = len(key) <= MAX_KEY and not HASHED.fullmatch(key) and all(map(LABEL.fullmatch, key.split(".")))
     domain = key if is_legal else _hashed_label(key)
@@ -102,9 +102,9 @@ def _hosts_lines(peers: list[Peer], own_key: str) -> Iterator[str]:
 
 
 def _service_lines(segment: Segment, own_key: str) -> Iterator[str]:
-    """Yield the lines of ``hosts`` for the network's services: the full name and, if unambiguous, the plain name.
+    """Yield the lines of ``hosts`` for the network's services.
 
-    The plain name is ambiguous if a guest of the cluster with the key ``own_key`` has the same name.
+    The plain name of a service is omitted if a guest of the cluster ``own_key`` has the same name.
     """
     own_names = {peer.name for peer in segment.peers if peer.cluster == own_key}
     for service, address in list_service_addresses(segment):
