@@ -68,8 +68,6 @@ class HostReports:
         self.exceptions: ClusterErrors = {}
         """The clusters that the latest confirmation excepted: pending clusters, clusters with guests that could not be
         started, and clusters whose removal failed.
-
-        The dictionary has the reason for each cluster, by cluster ID.
         """
         self._refused = frozenset[str]()
         """The clusters that `report_refusals` reported and that the host still refuses."""
@@ -92,8 +90,8 @@ class HostReports:
 
         ``only_guests`` contains the pending clusters whose networks other clusters can use (`list_without_guests`).
         ``remaining`` contains the clusters whose removal failed. If ``remaining`` is not empty and SBF does not support
-        failed removals, return False without a confirmation: with a confirmation, SBF would regard the clusters in
-        ``remaining`` as removed. Confirm a confirmed revision again only in these cases:
+        failed removals, return False without a confirmation: SBF would regard the clusters in ``remaining`` as removed.
+        Confirm a confirmed revision again only in these cases:
 
         * The host had drifted.
         * `exceptions` changed, or differ from SBF's record.
@@ -119,7 +117,6 @@ class HostReports:
     def _send_confirmation(
         self, revision: int, pending: ClusterErrors, remaining: ClusterErrors, only_guests: Collection[str]
     ) -> None:
-        """Send a confirmation. If SBF does not support ``only_guests``, omit this argument."""
         if only_guests:
             try:
                 return self._sbf.confirm(self._element, revision, pending, remaining, only_guests)
@@ -143,8 +140,7 @@ class HostReports:
         """Report the errors if the host refused one of these clusters `MAX_REFUSALS` times in a row.
 
         Report each cluster once: SBF sets a cluster to failing only if the cluster was never active, and `confirm`
-        reports the errors of other clusters. ``refusals`` is how often in a row the host refused a cluster, by cluster
-        ID.
+        reports the errors of other clusters.
         """
         refused = _list_refused(errors, refusals)
         if new := refused - self._refused:

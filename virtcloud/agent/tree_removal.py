@@ -74,7 +74,6 @@ def _is_listed(folder: Path) -> bool:
 def _wait_for_end(
     process: "subprocess.Popen[str]", folder: Path, progress: Callable[[], object], timeout_s: float
 ) -> str:
-    """Wait for the end of rm(1), and return its error messages."""
     work, now = "", time.monotonic()
     deadline, stalls_at = now + timeout_s, now + STALL_S
     while True:
