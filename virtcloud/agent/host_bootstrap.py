@@ -147,8 +147,8 @@ def make_guest_connector(
 def open_bridge(segment: Segment) -> BridgeSocket:
     """Open a socket on the bridge of a segment.
 
-    Raise Refused if the host has no bridge of virtcloud for the segment's VLAN ID, or if the bridge for this VLAN ID
-    belongs to another network.
+    Raise Refused if the host has no bridge of virtcloud for the segment's VLAN ID, or if this bridge belongs to another
+    network.
     """
     with closing(NetlinkKernel()) as kernel:
         bridge = find_bridge(segment.vlan, segment.key, kernel.list_interfaces(), segment.id)

@@ -48,8 +48,8 @@ class ConnectionReport(Generic[C]):
     def report(self) -> bool:
         """Report the connections, and log errors. Return False if the report must be repeated soon.
 
-        An empty report is sent only after a report with connections, or as a server's first report: connections may
-        have ended while no agent was running.
+        An empty report is sent after a report with connections. An empty report is also sent as a server's first
+        report, because connections may have ended while no agent was running.
         """
         read = self._read()
         connections = read or ()

@@ -5,8 +5,9 @@ connected, and ends connections that are not recorded.
 
 Every hour, a connection renews its keys, and OpenVPN asks the agent for permission. OpenVPN does not repeat a request
 that arrived while no agent was connected. After `openvpn_config.HANDSHAKE_S` seconds without an answer, OpenVPN refuses
-the device, and the device's program ends. Therefore the new agent process answers requests that it has not received:
-OpenVPN numbers the keys of a connection in ascending order, and refuses commands for keys that do not exist.
+the device, and the device's program ends. The new agent process does not know the lost requests. OpenVPN numbers the
+keys of a connection in ascending order. Therefore the agent answers requests for the next keys. OpenVPN refuses answers
+for keys that do not exist.
 """
 
 import time

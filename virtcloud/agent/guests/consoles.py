@@ -159,9 +159,8 @@ class GuestConsoles:
         rest, began = data, time.monotonic()
         deadline = began + min(STALL_S, WRITE_S)
         while rest:
-            # Read the clock before the attempt, so that the rest is discarded only after an attempt that began at or
-            # after the deadline. If the agent was paused past the deadline, this attempt succeeds if the guest has read
-            # input during the pause.
+            # Read the clock before the attempt, so that at least one attempt begins at or after the deadline. If the
+            # agent was paused past the deadline, this attempt succeeds if the guest has read input during the pause.
             now = time.monotonic()
             written = self._write_part(console, rest)
             rest = rest[written:]

@@ -1,10 +1,10 @@
 """Images made from the disks of stopped virtual machines, without the private keys of the machines' clusters.
 
 The content of the disk is untrusted, so no program of the host mounts the disk. ``qemu-img`` merges the overlay, which
-has the guest's changes, with the image's disk into a raw copy. The overlay is untrusted too, so ``qemu-img`` runs with
-a user ID that no account has, reads only the two files that this process passes, and cannot write much more than the
-disk's size. In the whole copy, this process overwrites the lines of the private keys, also in deleted files. Then
-``qemu-img`` compresses the copy.
+has the guest's changes, with the image's disk into a raw copy. The overlay is untrusted too. Therefore ``qemu-img``
+runs with a user ID that no account has, reads only the two files that this process passes, and cannot write much more
+than the disk's size. In the whole copy, this process overwrites the lines of the private keys, also in deleted files.
+Then ``qemu-img`` compresses the copy.
 """
 
 import errno

@@ -240,8 +240,8 @@ def _drop_rights(lent: IO[bytes]) -> dict[str, Any]:
     """Return the arguments of subprocess for a program that inherits the file ``lent``.
 
     If the agent does not run as root, the program runs as the agent's user. If the agent runs as root, the program runs
-    as the file's owner or, if all users may read the file, with a user ID that belongs to no account. All users may
-    read the disks of SBF's catalogue, but not always the disks in the folder of images.
+    with a user ID that belongs to no account. If not all users may read the file, the program runs as the file's owner
+    instead. All users may read the disks of SBF's catalogue, but not always the disks in the folder of images.
     """
     status = os.fstat(lent.fileno())
     stranger = secrets.choice(CLONE_IDS)

@@ -171,7 +171,7 @@ def find_bridge(
     """Return the bridge of a VLAN. Raise Refused if the host has no bridge of virtcloud for this VLAN. Pure.
 
     Error messages name the cluster by ``key``. Also raise Refused if the bridge belongs to a network other than
-    ``network``: the VLAN ID may have passed to another cluster while the agent was not running. If ``network`` is None,
+    ``network``. The VLAN ID may have passed to another cluster while the agent was not running. If ``network`` is None,
     any network is accepted.
     """
     name = names.bridge_name(vlan)

@@ -106,11 +106,11 @@ class JobRemovals:
 
         Return False if the search must be repeated, because the check of a run failed.
 
-        Only the runs of Torque, which have no attempt number, are checked: Torque sends no lists of jobs, and does not
+        Only the runs of Torque, which have no attempt number, are checked. Torque sends no lists of jobs, and does not
         report the end of a job if the host crashes. If the cluster of such a run was up, the run is lost when SBF has
-        removed the cluster from this host. If the cluster was never up, the run is lost only if two successive
-        error-free searches find the run's record, because the cluster of a new run may not exist yet. The records are
-        compared by identity, because the records of two runs can be equal.
+        removed the cluster from this host. If the cluster was never up, the run is lost when two successive error-free
+        searches have found the run's record: the cluster of a new run may not exist yet. The records are compared by
+        identity, because the records of two runs can be equal.
         """
         errors: list[str | None] = []
         jobs = [job for job in self._records.all() if job.attempt == UNCOUNTED_ATTEMPT]
