@@ -66,9 +66,7 @@ UMASK = 0o022
 the disks of guests, and a job's user needs the job socket. The umask of an administrator's shell may differ.
 """
 STOP_TIMEOUT_S = 1.0
-"""Longest wait in seconds for the end of each thread when the agent stops. After this time, the process ends even if
-the thread still runs.
-"""
+"""Longest wait in seconds for the end of each thread when the agent stops."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -140,7 +138,7 @@ def serve_job_socket(  # noqa: PLR0913, PLR0917 - the dependencies
     adapters: JobSocketAdapters,
     start: StartSupervisedThread = start_unsupervised,
 ) -> Iterator[None]:
-    """Serve the job socket within the block. ``wake`` ends a pause of the reconciler.
+    """Serve the job socket within the block.
 
     Raise BadInput if the socket cannot be opened.
     """

@@ -58,7 +58,7 @@ class CapacityReporter:
         read: Callable[[], HostCapacity] = read_capacity,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Create a reporter. ``clock`` returns seconds."""
+        """Create a reporter."""
         self._element = element
         self._sbf = sbf
         self._read = read

@@ -183,10 +183,7 @@ def _find_mtu_faults(segment: Segment, observed: ObservedSegment) -> dict[str, s
 
 
 def list_job_ports(segment: Segment) -> set[str]:
-    """Return the names that the ports of relays may have in a network.
-
-    The job of each cluster in the network can have a relay to the guests. One more relay serves users' sessions.
-    """
+    """Return the names that the ports of relays may have in a network."""
     keys = (segment.key, *segment.members.values(), names.SESSIONS_PREFIX + segment.id)
     return {names.job_port_name(key, segment.vlan) for key in keys}
 

@@ -100,7 +100,7 @@ class GuestEnds:
     """The records of this host's running guests, and of guests that ended by themselves."""
 
     def __init__(self, clock: Callable[[], float], find_cause: FindCause) -> None:
-        """Start without records. ``clock`` returns seconds."""
+        """Start without records."""
         self._clock = clock
         self._find_cause = find_cause
         self._observed_at = clock()

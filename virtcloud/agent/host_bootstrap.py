@@ -174,7 +174,7 @@ def _guest_settings(settings: AgentSettings) -> GuestSettings:
 
 
 def make_image_cache(settings: AgentSettings, download: DownloadFromSbf) -> ImageCache:
-    """Create the cache of images. ``download`` downloads an image's file from SBF."""
+    """Create the cache of images."""
     keys, state = settings.image_cache, settings.state
     cache = CacheSettings(
         folder=state / image_folder.FOLDER,

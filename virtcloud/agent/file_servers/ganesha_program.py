@@ -83,9 +83,8 @@ def _start() -> None:
 def open_export(export: Mapping[str, Any], uid: int, gid: int) -> int:
     """Open the folder of an export, or the image file that contains the export. Create a missing image file.
 
-    Return the descriptor. Follow no symbolic link, because the owner could use a link to redirect the server to another
-    folder. Raise ValueError if the path contains a symbolic link or cannot be opened, or if the image file cannot be
-    created.
+    Follow no symbolic link, because the owner could use a link to redirect the server to another folder. Raise
+    ValueError if the path contains a symbolic link or cannot be opened, or if the image file cannot be created.
 
     With a forged handle, a client can open any file in the file system of an exported folder. Therefore raise
     ValueError if a folder is not the root of a file system. Also raise ValueError if a writable folder does not belong

@@ -58,7 +58,6 @@ class NfsProbe:
 
 
 def _ask(namespaces: Sequence[int]) -> list[str]:
-    """Run `nfs_probe_program`. Return "answers" or "silent" for each namespace, or [] on failure."""
     if not namespaces:
         return []
     command = [sys.executable, "-I", "-S", "-c", CODE, str(PORT), str(ANSWER_S), *map(str, namespaces)]

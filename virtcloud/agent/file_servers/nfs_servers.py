@@ -1,8 +1,8 @@
 """The file servers of this gateway: one process of NFS-Ganesha for each network with the service ``nfs``.
 
-A gateway has a network namespace for each of these networks. The server of a network runs in this namespace, so
-networks with identical addresses do not conflict. The server continues while the agent restarts. The folder
-``<state>/nfs/<cluster ID>`` contains a record of the server's process.
+The server of a network runs in the network's namespace, so networks with identical addresses do not conflict. The
+server continues while the agent restarts. The folder ``<state>/nfs/<cluster ID>`` contains a record of the server's
+process.
 """
 
 import os
@@ -86,7 +86,7 @@ class NfsServers:
         )
 
     def apply(self, step: FileServerStep) -> None:
-        """Apply one step. Raise the errors of `ensure_server` and `ensure_no_server`."""
+        """Apply one step."""
         if isinstance(step, ServeFiles):
             self.ensure_server(step.segment)
         else:

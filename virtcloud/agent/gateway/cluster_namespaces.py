@@ -1,7 +1,7 @@
 """The network namespaces of a gateway: one for each network in which the gateway has addresses.
 
-Each namespace is mounted at a file (`namespace_files`). A veth pair connects the namespace to the network's bridge. The
-pair's end on the bridge has the ownership alias of the cluster that created the network.
+A veth pair connects the namespace to the network's bridge. The pair's end on the bridge has the ownership alias of the
+cluster that created the network.
 """
 
 import threading
@@ -76,8 +76,7 @@ class ClusterNamespaces:
     ) -> None:
         """Create an object that mounts namespaces at files in ``folder``.
 
-        ``list_admitted`` returns the addresses of a destination's FQDNs. ``list_addresses`` returns the gateway's own
-        addresses.
+        ``list_admitted`` returns the addresses of a destination's FQDNs.
         """
         self._list_addresses = list_addresses
         self._addresses: frozenset[str] | None = None
@@ -216,10 +215,7 @@ class ClusterNamespaces:
         *,
         is_inside: bool,
     ) -> int:
-        """Return the index of the port, which is the pair's end on the bridge.
-
-        Raise Unsafe if a foreign interface has the port's name.
-        """
+        """Return the index of the port, which is the pair's end on the bridge."""
         name, temporary = names.gateway_port_name(segment.vlan), names.temporary_gateway_port_name(segment.vlan)
         port = interfaces.get(name)
         owner = names.cluster_of_alias(port.alias) if port is not None else None

@@ -36,7 +36,7 @@ class ConnectionReport(Generic[C]):
     def __init__(
         self, kind: str, read: Callable[[], tuple[C, ...] | None], send: Callable[[tuple[C, ...]], object]
     ) -> None:
-        """Create a reporter of one kind of connections. ``kind``, "vpn" or "ssh", is the kind in log events.
+        """Create a reporter of one kind of connections.
 
         ``read`` returns the open connections, or None on a host without a server. ``send`` sends connections to SBF.
         """

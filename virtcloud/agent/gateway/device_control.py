@@ -163,7 +163,7 @@ class DeviceControl:
             self._record_changes()
 
     def _lose(self, reason: str) -> None:
-        """Record why the control ends. `fault` returns this reason, so the reconciler starts the server again."""
+        """Record why the control ends."""
         self._ended = reason
         self._sessions, self._is_changed = {}, True
         log.warning("vpn_server_lost", protocol=self._protocol, reason=reason)

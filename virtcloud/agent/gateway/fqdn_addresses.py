@@ -159,7 +159,7 @@ class FqdnAddresses:
             return tuple(describe_names(destination, self._records or {}))
 
     def refresh(self) -> None:
-        """Resolve all names once. Store changed records, and log changes of addresses and errors."""
+        """Resolve all names once."""
         with self._lock:
             wanted = dict(self._wanted)
         if not wanted:

@@ -5,11 +5,10 @@ gateway has addresses. The interface `DEVICE` of the namespace is a bridge, whos
 network's bridge. So the packet filter can have the family ``bridge``: every kernel that can filter guests' frames
 supports this family.
 
-Guests and devices can ping the gateway's addresses, and use the gateway's file server if there is one. The filter also
-accepts ARP, neighbour discovery, answers and errors of ICMP, and TCP connections that a program in the namespace
-opened. The filter drops all other packets to these addresses. The filter accepts new TCP connections (SYN without ACK,
-RFC 9293) only to the file server. The filter drops fragments, because their flags cannot be checked. The namespace
-forwards packets only if the network has a link to the outside (`outside_links`).
+Guests and devices can ping the gateway's addresses, and use the gateway's file server if there is one. At these
+addresses, the filter accepts new TCP connections (SYN without ACK, RFC 9293) only to the file server. The filter drops
+fragments, because their flags cannot be checked. The namespace forwards packets only if the network has a link to the
+outside (`outside_links`).
 """
 
 from collections.abc import Iterable

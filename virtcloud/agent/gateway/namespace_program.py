@@ -1,13 +1,12 @@
 """Reads and configures network namespaces of a gateway.
 
-The agent runs `main` with ``python -I -S``, so the program uses only the standard library. The program enters one
-namespace after the other. The program runs in a separate process, because the agent's threads must stay in the host's
-namespace. The input is a JSON array of requests. The ``descriptor`` of each request is the file descriptor of a
-namespace. A request with ``tables`` configures the namespace. A request with ``sets`` corrects the sets of addresses in
-the packet filter. A request with ``announced`` announces addresses to the computers in the network. All other requests
-read the namespace. The output is a JSON array with one object for each request. After a reading, the object is the
-state of the namespace. After a change, the object is empty, or has ``connections`` (`_remove_connections`). After a
-failure, the object has ``error``.
+The agent runs `main` with ``python -I -S``, so the program uses only the standard library. The program runs in a
+separate process, because the agent's threads must stay in the host's namespace. The input is a JSON array of requests.
+The ``descriptor`` of each request is the file descriptor of a namespace. A request with ``tables`` configures the
+namespace. A request with ``sets`` corrects the sets of addresses in the packet filter. A request with ``announced``
+announces addresses to the computers in the network. All other requests read the namespace. The output is a JSON array
+with one object for each request. After a reading, the object is the state of the namespace. After a change, the object
+is empty, or has ``connections`` (`_remove_connections`). After a failure, the object has ``error``.
 """
 
 import ctypes

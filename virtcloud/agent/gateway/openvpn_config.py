@@ -29,12 +29,12 @@ would then end the device's present connection.
 HANDSHAKE_S: Final = 300
 """Seconds for which OpenVPN waits for a device's handshake, and for the agent's decision about the device.
 
-After this time without a decision, OpenVPN refuses the device, and the device's program ends. A device itself connects
-again after `DEVICE_WAITS_S` seconds without a decision. If nobody permits a connected device to renew its keys, the
-device connects again after at most 240 s. After 60 s, the device uses the new key, whose packets the server ignores.
-120 s later, the server ends the connection (``keepalive``). 60 s later, the device connects again. With more than 240
-s, such a device therefore waits for the agent as long as necessary. The server ends an unfinished handshake after 120 s
-without a packet (``keepalive``).
+After this time without a decision, OpenVPN refuses the device, and the device's program ends. With more than 240 s, no
+device is refused while the agent does not run, because the device connects again earlier. A new device connects again
+after `DEVICE_WAITS_S` seconds. A connected device that renews its keys connects again after at most 240 s: after 60 s,
+the device uses the new key, whose packets the server ignores; 120 s later, the server ends the connection
+(``keepalive``); 60 s later, the device connects again. The server ends an unfinished handshake after 120 s without a
+packet (``keepalive``).
 """
 CIPHERS: Final = "AES-256-GCM:AES-128-GCM:CHACHA20-POLY1305"
 TLS12_CIPHERS: Final = (

@@ -15,9 +15,9 @@ other clusters, link-local addresses  the chain ``from_clusters`` drops them bef
 destinations that are not allowed     the chain ``from_clusters`` accepts only the cluster's allowed destinations
 ====================================  ================================================================================
 
-A destination with FQDNs has a set of addresses for each IP version. When the addresses change, only the set changes.
-From outside, only answers and packets to published ports (`published_ports`) reach a cluster. The kernel logs new
-connections, up to a limit. For each network and destination, counters count connections, and bytes in each direction.
+A destination with FQDNs has a set of addresses for each IP version. From outside, only answers and packets to published
+ports (`published_ports`) reach a cluster. The kernel logs new connections, up to a limit. For each network and
+destination, counters count connections, and bytes in each direction.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

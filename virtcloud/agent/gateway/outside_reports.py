@@ -51,7 +51,7 @@ class DestinationUseReporter:
     """Reports to SBF how guests use outside destinations through one gateway."""
 
     def __init__(self, gateway: Name, sbf: DestinationUseApi, read: Callable[[], tuple[DestinationUse, ...]]) -> None:
-        """Create a reporter. ``read`` returns the use."""
+        """Create a reporter."""
         self._gateway = gateway
         self._sbf = sbf
         self._read = read

@@ -108,7 +108,7 @@ def list_translations(segment: Segment, link: tuple[str, ...]) -> Iterator[Trans
 def list_inner_translations(segment: Segment, link: tuple[str, ...], outside: str) -> Iterator[str]:
     """Yield the rules of the chain ``prerouting`` in a network's namespace.
 
-    ``link`` are the addresses of the link's end in the network's namespace. ``outside`` is the interface of this end.
+    ``outside`` is the interface of the link's end in this namespace.
     """
     for one in segment.publications:
         family, guest = _describe(one, str(one.guest_address))

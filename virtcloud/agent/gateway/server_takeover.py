@@ -1,7 +1,6 @@
 """Takes over a running OpenVPN server that an earlier agent process started.
 
-The server's connections continue while no agent runs. By the recorded sessions, the new agent process finds out who is
-connected, and ends connections that are not recorded.
+By the recorded sessions, the new agent process finds out who is connected, and ends connections that are not recorded.
 
 Every hour, a connection renews its keys, and OpenVPN asks the agent for permission. OpenVPN does not repeat a request
 that arrived while no agent was connected. After `openvpn_config.HANDSHAKE_S` seconds without an answer, OpenVPN refuses

@@ -38,7 +38,7 @@ def verify_certificate(proof: str, authority: PublicKey, now: datetime) -> Prove
     * ``proof`` is no line about a user's certificate.
     * The certificate is not valid at the time ``now``.
     * A key other than ``authority`` signed the certificate.
-    * A claim is missing.
+    * A claim is missing or has another form.
     """
     certificate = _parse_certificate(proof)
     try:

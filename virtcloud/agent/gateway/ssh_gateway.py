@@ -1,7 +1,6 @@
 """SSH access through this gateway: the gateway's sshd, and users' connections to guests.
 
-The sshd and the connections continue while the agent restarts. The restarted agent finds the sshd and the connections
-by records in files. While no agent runs, no user can open a connection.
+The sshd and the connections continue while the agent restarts. While no agent runs, no user can open a connection.
 """
 
 import inspect
@@ -136,7 +135,7 @@ class SshGateway:
             self.ensure_no_sshd()
 
     def ensure_sshd(self, server: SshServer) -> None:
-        """Stop a running sshd, and start the sshd for ``server``. Raise Refused if the new sshd does not start."""
+        """Stop a running sshd, and start the sshd for ``server``. Raise Refused if one of these steps fails."""
         self._stop_sshd()
         with refuse_os_errors(f"create the folder of the sshd in {self._folder}"):
             (self._folder / REQUESTS).mkdir(parents=True, exist_ok=True, mode=0o755)
@@ -182,10 +181,7 @@ class SshGateway:
         self._requests = None
 
     def _ensure_requests(self) -> None:
-        """Start two threads, unless they run: one answers relays, the other controls connections.
-
-        After an error, the next call tries again.
-        """
+        """Start two threads, unless they run: one answers relays, the other controls connections."""
         if self._requests is not None:
             return
         # `close` requests the end of the former threads, which may still run. Wait until the former threads have ended.
@@ -234,8 +230,6 @@ class SshGateway:
         """Kill the sshd: the kernel then kills all processes of the sshd's PID namespace.
 
         Raise Refused if the sshd does not end.
-
-        Without a readable record, find the sshd by `_find_running`.
         """
         record = read_record(self._folder / RECORD, SshdRecord)
         for running in self._find_running() if record is None else [record]:

@@ -69,7 +69,7 @@ class SshGrants:
     """
 
     def __init__(self, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        """Create an object without grants. ``clock`` returns the present time."""
+        """Create an object without grants."""
         self.clock = clock
         self.segments: tuple[Segment, ...] | None = None
         self.authority: PublicKey | None = None

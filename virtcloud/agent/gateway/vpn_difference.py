@@ -212,10 +212,7 @@ def find_vpn_removals(wanted: HostWanted, observed: ObservedVpn) -> Iterator[Vpn
 
 
 def find_server_starts(wanted: HostWanted, observed: ObservedVpn) -> Iterator[LimitVpnConnections | RunVpnServer]:
-    """Yield the steps that start missing servers, and restart servers with faults or outdated settings.
-
-    If the limits of connections have faults, the first step corrects the limits.
-    """
+    """Yield the steps that start missing servers, and restart servers with faults or outdated settings."""
     if observed.limit_faults:
         port = wanted.vpn.ports.get(VpnProtocol.TCP) if wanted.vpn else None
         yield LimitVpnConnections(port, observed.limit_faults)

@@ -1,7 +1,6 @@
 """The VPN of this gateway: its OpenVPN servers, and the users' devices that connect to these servers.
 
-The servers and connections continue while the agent restarts. The restarted agent finds the servers and connections by
-records in files. While no agent runs, no new device can connect.
+The servers and connections continue while the agent restarts. While no agent runs, no new device can connect.
 """
 
 import threading
@@ -258,7 +257,7 @@ class VpnGateway:
         """Wait until the connections with the client IDs ``step.clients`` have ended.
 
         If the agent does not control the server, stop the server. If the connections do not end within `END_S`, stop
-        the server and raise Refused. The reconciler then starts the server again.
+        the server and raise Refused.
         """
         control, deadline = self._controls.get(step.protocol), time.monotonic() + END_S
         while control is not None and control.fault is None:

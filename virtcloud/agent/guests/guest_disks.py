@@ -115,7 +115,7 @@ def _is_same(former: DiskRecord | None, record: DiskRecord) -> bool:
 def identify_disk(disk: Path) -> str:
     """Return a text with a disk's path, inode, size and modification time.
 
-    `is_same_image` compares two such texts. Raise OSError if the file is missing.
+    `is_same_image` compares two such texts.
     """
     status = disk.stat()
     return f"{disk} {status.st_ino} {status.st_size} {status.st_mtime_ns}"
@@ -220,8 +220,7 @@ def _run(*argv: str, over: Path, codes: Collection[int] = (0,), lent: IO[bytes] 
     """Run a program and return its output.
 
     If ``lent`` is a file, the program inherits this file, and runs as the user that `_drop_rights` chooses for this
-    file. Raise Refused if the program cannot be started, exceeds `TIMEOUT_S`, or has an exit code that is not in
-    ``codes``.
+    file.
     """
     limited = {} if lent is None else _drop_rights(lent)
     try:

@@ -47,10 +47,9 @@ class LocalGuests:
         """Create an object that runs guests on ``hypervisors``. ``pause`` waits some seconds, or raises StopRequested.
 
         ``roots`` creates the root file systems of containers; the default is a `GuestRoots` that uses the guests'
-        folders. ``cache`` has the images of SBF's catalogue. The consoles of running guests are added to ``consoles``.
-        ``groups`` limits containers; the default is a `ControlGroups`. ``kills`` has the guests whose processes the
-        kernel killed for lack of memory. ``progress`` is called while files of guests are removed, and while files of
-        a container get other owners.
+        folders. The consoles of running guests are added to ``consoles``. ``groups`` limits containers; the default is
+        a `ControlGroups`. ``progress`` is called while files of guests are removed, and while files of a container get
+        other owners.
         """
         self._kills = kills
         self._consoles = consoles

@@ -104,7 +104,7 @@ class LibvirtHypervisor:
         self._call(f"start domain {name}", lambda connection: connection.createXML(xml, 0), repeat=False, changes=True)
 
     def set_mtu(self, name: str, mtu: int) -> None:
-        """Set the MTU of a running container's interface. Do nothing for a virtual machine: its XML sets the MTU."""
+        """Set the MTU of a running container's interface."""
         self._call(f"set the MTU of domain {name}", lambda connection: _set_mtu(connection, name, mtu), changes=True)
 
     def shut_down(self, name: str, *, systemd: bool = False) -> None:
@@ -112,7 +112,7 @@ class LibvirtHypervisor:
         self._call(f"shut down domain {name}", lambda connection: _shut_down(connection, name, systemd=systemd))
 
     def destroy(self, name: str) -> None:
-        """Stop a domain immediately. Do nothing if the domain is absent."""
+        """Stop a domain immediately."""
         self._call(f"destroy domain {name}", lambda connection: _destroy(connection, name), changes=True)
 
     def find_console(self, name: str) -> str | None:

@@ -46,7 +46,7 @@ class MemoryKills:
     """The kills since the creation of this object. If the kernel's log cannot be read, no kill is recorded."""
 
     def __init__(self, log: Path = KERNEL_LOG, clock: Callable[[], float] = time.monotonic) -> None:
-        """Open the log at its end. ``clock`` returns seconds."""
+        """Open the log at its end."""
         self._clock = clock
         self._kills: dict[str, tuple[float, EndCause]] = {}
         """The time when a kill was read, and the cause, by control group."""

@@ -148,7 +148,6 @@ def _request(
 
 
 def _exchange(connection: HTTPConnection, url: str, headers: dict[str, str]) -> HTTPResponse:
-    """Send a request and return the answer, without its body. If this fails, close the connection."""
     parts = urlsplit(url)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     try:
