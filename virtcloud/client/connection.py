@@ -189,7 +189,7 @@ class Connection:
         return name_token_file(error_of_response(url, answer), self.token)
 
     def _headers(self) -> dict[str, str]:
-        """Raise BadInput after ``close``: httpx would raise a RuntimeError for the call."""
+        """Return the headers of a call. Raise BadInput after ``close``: httpx would raise a RuntimeError."""
         if self._http.is_closed:
             raise BadInput(
                 "this client is closed: expected all calls before the client is closed, or within the client's "

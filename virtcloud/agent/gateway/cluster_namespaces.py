@@ -178,7 +178,7 @@ class ClusterNamespaces:
         )
 
     def _correct(self, segments: Iterable[Segment]) -> bool:
-        """Return whether every namespace accepted the addresses."""
+        """Write the addresses to the namespaces of ``segments``. Return whether every namespace accepted them."""
         with ExitStack() as stack, self._sets_lock:
             # Read within the lock, so that no thread overwrites newer addresses with older addresses.
             gateway = self._addresses
@@ -215,7 +215,7 @@ class ClusterNamespaces:
         *,
         is_inside: bool,
     ) -> int:
-        """Return the index of the port, which is the pair's end on the bridge."""
+        """Create the port or correct its faults. Return its index. The port is the pair's end on the bridge."""
         name, temporary = names.gateway_port_name(segment.vlan), names.temporary_gateway_port_name(segment.vlan)
         port = interfaces.get(name)
         owner = names.cluster_of_alias(port.alias) if port is not None else None
@@ -236,7 +236,7 @@ class ClusterNamespaces:
     def _ensure_link(
         self, segment: Segment, interfaces: dict[str, KernelInterface], descriptor: int, *, is_inside: bool
     ) -> None:
-        """Delete the link if the network needs no link (`has_link`)."""
+        """Create the link or correct its faults. If the network needs no link (`has_link`), delete the link."""
         for interface in interfaces.values():
             is_link = names.vlan_of_outside_link(interface.name) is not None
             is_former = not has_link(segment) or not is_inside

@@ -206,7 +206,7 @@ class DeviceControl:
         self._end_due()
 
     def _update_ends(self, grants: DeviceGrants) -> None:
-        """Note the present end of each lease, which a later agent process without a wanted document applies."""
+        """Store the present end of each lease, which a later agent process without a wanted document applies."""
         for session in self.sessions:
             granted = grants.get(session.fingerprint)
             if granted is not None and granted.grant.expires_at != session.expires_at:

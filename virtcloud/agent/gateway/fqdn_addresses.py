@@ -93,7 +93,7 @@ def start_program() -> subprocess.Popen[str]:
 
 
 def _run_program(text: str) -> tuple[str, str]:
-    """At the time limit, return the output so far and ""."""
+    """Return the output and the error output of `fqdn_program`; at the time limit, the output so far and ""."""
     with start_program() as process:
         try:
             return process.communicate(text, timeout=LIMIT_S)
@@ -218,7 +218,7 @@ class FqdnAddresses:
         return f"{address} is reached by {exit_}, not by {interface}" if exit_ not in {None, interface} else None
 
     def _note_sbf(self, answer: FqdnAnswer) -> None:
-        """Addresses of earlier answers stay, because a DNS server may vary its answers."""
+        """Add SBF's addresses. Addresses of earlier answers stay, because a DNS server may vary its answers."""
         self._sbf_addresses |= set(answer.addresses)
 
     def _load(self) -> dict[Fqdn, FqdnRecord]:

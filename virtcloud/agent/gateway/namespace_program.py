@@ -139,9 +139,10 @@ def _route_command(action: str, router: str) -> str:
 def _address_commands(
     device: str, wanted: Mapping[str, Any], present: Mapping[str, Any], connected: Iterable[str]
 ) -> Iterator[str]:
-    """If another program removed routes of the present addresses, set the interface down first.
+    """Yield the commands that set the addresses of an interface.
 
-    The kernel then creates all routes again.
+    If another program removed routes of the present addresses, first set the interface down. The kernel then creates
+    all routes again.
     """
     former = {ipaddress.ip_interface(text) for text in present.get(device, {}).get("addresses", ())}
     addresses = [ipaddress.ip_interface(text) for text in wanted["addresses"][device]]
@@ -153,7 +154,7 @@ def _address_commands(
 
 
 def _find_option(address: Any) -> str:  # noqa: ANN401 - an interface's address of either version
-    """With duplicate address detection, a guest could block an IPv6 address of the gateway."""
+    """Disable duplicate address detection, with which a guest could block an IPv6 address of the gateway."""
     return " nodad" if address.version == IPV6_VERSION else ""
 
 

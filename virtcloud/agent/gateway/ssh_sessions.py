@@ -164,7 +164,7 @@ class SshSessions:
             )
 
     def _add(self, session: SshSession, *, is_limited: bool = False) -> None:
-        """Raise OSError if the relay has ended.
+        """Add a connection. Raise OSError if the relay has ended.
 
         Raise TooManyRequests if ``is_limited`` is true and a limit would be exceeded.
         """

@@ -79,7 +79,7 @@ class GuestPorts:
 
     @contextmanager
     def _relay(self, segment: Segment, address: IPv4Interface | IPv6Interface) -> Iterator[Path]:
-        """Remove the relay after the block if no other thread uses it."""
+        """Yield the path of the relay's socket. After the block, remove the relay if no other thread uses it."""
         key = PREFIX + segment.id
         with self._lock:
             path = self._ensure(key, segment, address)

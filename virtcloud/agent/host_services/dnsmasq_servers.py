@@ -200,7 +200,7 @@ class DnsmasqServers:
         return record
 
     def _add_port(self, segment: Segment, bridge: KernelInterface, pid: int) -> None:
-        """Set the port's alias before the port is attached."""
+        """Create the server's port. Set the port's alias before the port is attached."""
         temporary, name = names.temporary_server_port_name(segment.vlan), names.server_port_name(segment.vlan)
         index = self._kernel.add_veth_pair(temporary, DEVICE, pid, bridge.mtu, MAC)
         self._kernel.change(index, name=name, alias=names.ownership_alias(segment.id))
@@ -208,7 +208,7 @@ class DnsmasqServers:
         self._attach(index, bridge)
 
     def _attach(self, index: int, bridge: KernelInterface) -> None:
-        """Isolate the port before it is up, so that no frame of the server leaves the host."""
+        """Attach the port to the bridge. The port is isolated before it is up, so that no frame leaves the host."""
         interfaces = {interface.index: interface for interface in self._kernel.list_interfaces()}
         if interfaces[index].master != bridge.index:
             self._kernel.change(index, up=False)
@@ -217,7 +217,7 @@ class DnsmasqServers:
         self._kernel.change(index, up=True)
 
     def _reload(self, record: ServerRecord, files: DnsmasqFiles, folder: Path) -> None:
-        """Write the record last: if the agent is killed earlier, a restarted agent repeats all steps."""
+        """Make a server read changed names. Write the record last: a restarted agent repeats an interrupted reload."""
         with refuse_os_errors(f"write the names of guests to {folder}"):
             _write_file(folder / NAMES, files.names, _find_user().pw_gid)
         for descriptor in open_processes(_file_arguments(folder)[0], (record.pid,)):
