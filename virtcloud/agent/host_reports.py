@@ -34,11 +34,8 @@ class ElementApi(Protocol):
     ) -> None:
         """Confirm that the element has the wanted state of ``revision``, except for some clusters.
 
-        ``incomplete`` has the reason why a cluster is not set up completely yet, by cluster ID. ``remaining`` has the
-        reason why a cluster could not be removed, by cluster ID. If a cluster has left a network and its guests could
-        not be stopped, the key in ``remaining`` is the network's ID. ``only_guests`` has the IDs of the clusters in
-        ``incomplete`` whose networks other clusters can use. Raise BadInput if SBF does not support one of these
-        arguments.
+        `virtcloud.model.views.Confirmation` describes the arguments. Raise BadInput if SBF does not support one of
+        these arguments.
         """
 
     def report_error(
@@ -51,7 +48,7 @@ class ElementApi(Protocol):
     ) -> None:
         """Report why the element does not have the wanted state of ``revision``.
 
-        ``clusters`` has the errors by cluster ID. ``refused`` has the errors of clusters that the host refuses.
+        `virtcloud.model.views.ElementErrorReport` describes the arguments.
         """
 
     def report_drift(self, element: str, revision: int) -> None:
