@@ -156,8 +156,8 @@ def _has_equal_site_wiring(before: Site, after: Site, is_equal: Callable[[Host, 
 def has_equal_element_wiring(before: Element | None, after: Element) -> bool:
     """Return whether two elements are equal in all keys on which paths or configurations depend.
 
-    For hosts, these keys are the name and the ports. The other keys of a host affect only the admission and the
-    placement of new clusters.
+    For hosts, these keys are the name, the ports and the aggregates. The other keys of a host affect only the admission
+    and the placement of new clusters.
     """
     if before is after:
         return True
