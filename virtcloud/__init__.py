@@ -1,7 +1,7 @@
 """virtcloud: private layer-2 networks across several sites, with virtual machines on them.
 
-This package is installed on every host and gateway, and on users' computers. The package contains the model, the
-client, the agent, the command line and the lab. The service that manages all clusters is the package ``sbf_service``.
+This package is installed on every host and gateway, and on users' computers. The service that manages all clusters is
+the package ``sbf_service``.
 """
 
 from importlib import import_module

@@ -63,13 +63,10 @@ MISSING_EXTRA = "the agent needs {missing}, which is not installed; install it w
 IDLE_INTERVAL_S = 10.0
 UMASK = 0o022
 """With this umask, other users can enter the agent's folders, but cannot change files in the folders. QEMU's user needs
-the disks of guests, and a job's user needs the job socket. The agent sets the umask itself, because an administrator
-who starts the agent in a shell may have another umask.
+the disks of guests, and a job's user needs the job socket. The umask of an administrator's shell may differ.
 """
 STOP_TIMEOUT_S = 1.0
-"""Longest wait in seconds for the end of each thread when the agent stops. After this time, the process ends even if
-the thread still runs.
-"""
+"""Longest wait in seconds for the end of each thread when the agent stops."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -113,7 +110,6 @@ def sbf_client(settings: AgentSettings, token_file: Path | None, timeout: float 
 
 
 def _read_token(settings: AgentSettings, token_file: Path | None) -> TokenSource:
-    """Return the source of the token. Raise BadInput if other users can read the token file, which may be missing."""
     token = token_source(settings.sbf, file=token_file)
     with suppress(Unauthenticated):
         token()
@@ -142,7 +138,7 @@ def serve_job_socket(  # noqa: PLR0913, PLR0917 - the dependencies
     adapters: JobSocketAdapters,
     start: StartSupervisedThread = start_unsupervised,
 ) -> Iterator[None]:
-    """Serve the job socket within the block. ``wake`` ends a pause of the reconciler.
+    """Serve the job socket within the block.
 
     Raise BadInput if the socket cannot be opened.
     """
@@ -245,7 +241,6 @@ def _make_pause(stop: StopSignal, supervisor: ThreadSupervisor) -> Callable[[flo
 
 @contextmanager
 def _scheduler_role(settings: AgentSettings, supervisor: ThreadSupervisor) -> Iterator[None]:
-    """Reconcile a scheduler's jobs within the block, if the settings have a table ``[scheduler]``."""
     scheduler = settings.scheduler
     if scheduler is None:
         yield
@@ -272,7 +267,6 @@ def _wait_for_stop(stop: StopSignal, supervisor: ThreadSupervisor) -> None:
 
 @contextmanager
 def _lock_state_folder(state: Path) -> Iterator[None]:
-    """Lock the state folder within the block, so that only one agent at a time changes the host."""
     try:
         state.mkdir(parents=True, exist_ok=True)
         lock = (state / "agent.lock").open("w")

@@ -58,7 +58,7 @@ class CapacityReporter:
         read: Callable[[], HostCapacity] = read_capacity,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Create a reporter. ``read`` returns the capacity. ``clock`` returns seconds."""
+        """Create a reporter."""
         self._element = element
         self._sbf = sbf
         self._read = read
@@ -69,8 +69,8 @@ class CapacityReporter:
     def report(self) -> None:
         """Report the capacity if the capacity has changed or a report is due.
 
-        If an earlier version of SBF refuses the names of images, send the report again without the names. If the report
-        fails, log the error; the next report is due after `RETRY_S` seconds.
+        If an earlier version of SBF refuses the names of images, send the report again without the names. After a
+        failed report, the next report is due after `RETRY_S` seconds.
         """
         capacity = self._read()
         changed = self._reported is not None and capacity != self._reported

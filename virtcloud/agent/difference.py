@@ -1,10 +1,8 @@
 """The steps that turn the observed state of a host into its wanted state. Pure.
 
-Removals come before creations. So when a VLAN ID passes to another cluster, the old segment is removed first. Within a
-cluster, guests are stopped before their bridge is removed. The bridge and the filters are created before guests are
-started. A cluster without a difference has no step, so a change of one cluster does not affect other clusters. There
-are two exceptions: one step replaces the filters of all guests, and one step replaces the packet filter of all links to
-the outside.
+Removals come before creations. So a VLAN ID passes to another cluster only after the old segment is removed. The bridge
+and the filters are created before guests are started. A cluster without a difference has no step. One step replaces the
+filters of all guests, and one step replaces the packet filter of all links to the outside.
 """
 
 from collections.abc import Iterable, Iterator
@@ -64,9 +62,8 @@ def digest(segment: Segment, guest: GuestWanted) -> str:
     """Return a digest of the guest's spec, uplink, VLAN ID and number of resets.
 
     When a guest starts, the digest is stored in the guest's domain. If the digest of the wanted guest differs from the
-    stored digest, the agent restarts the guest. So a reset restarts the guest exactly once, even if the agent is killed
-    during the restart. A lower number of resets restarts no guest (`_equals_wanted`). The digest does not depend on the
-    seed. So an upgrade from an agent without seeds restarts no guest.
+    stored digest, the agent restarts the guest. So a reset restarts the guest exactly once. The digest does not depend
+    on the seed, because an upgrade from an agent without seeds must not restart guests.
     """
     attachment = f"{segment.port}{'@' if segment.untagged else '.'}{segment.vlan}"
     spec = guest.model_dump_json(exclude_none=True, exclude={"power", "seed"})
@@ -174,7 +171,6 @@ def expected_mtu(segment: Segment, uplink_mtu: int) -> int:
 
 
 def _find_mtu_faults(segment: Segment, observed: ObservedSegment) -> dict[str, str]:
-    """Return the descriptions of wrong MTUs by interface name."""
     if observed.uplink_mtu is None:
         return {}
     expected = expected_mtu(segment, observed.uplink_mtu)
@@ -187,10 +183,7 @@ def _find_mtu_faults(segment: Segment, observed: ObservedSegment) -> dict[str, s
 
 
 def list_job_ports(segment: Segment) -> set[str]:
-    """Return the names that the ports of relays may have in a network.
-
-    The job of each cluster in the network can have a relay to the guests. One more relay serves users' sessions.
-    """
+    """Return the names that the ports of relays may have in a network."""
     keys = (segment.key, *segment.members.values(), names.SESSIONS_PREFIX + segment.id)
     return {names.job_port_name(key, segment.vlan) for key in keys}
 
@@ -201,10 +194,7 @@ def _find_job_faults(segment: Segment, observed: ObservedSegment) -> Iterator[st
 
 
 def _is_wanted_segment(observed: ObservedSegment, wanted: HostWanted) -> bool:
-    """Return whether an observed segment is wanted on the same uplink, and tagged or untagged as observed.
-
-    If the segment's tagged interface is missing, its uplink is unknown and counts as the wanted uplink.
-    """
+    """Return whether a segment is wanted. A segment without its tagged interface counts as on the wanted uplink."""
     cluster_and_vlan = observed.cluster, observed.vlan
     uplinks = {
         (segment.port, segment.untagged)
@@ -226,8 +216,8 @@ def _is_wanted_guest(observed: ObservedGuest, wanted: HostWanted) -> bool:
 def _equals_wanted(observed: ObservedGuest, segment: Segment, guest: GuestWanted) -> bool:
     """Return whether a guest was started with the wanted spec, and no reset was requested since its start.
 
-    The wanted number of resets is lower than the number at the start only if SBF's database was restored from a backup
-    that lacks the last resets. Such a lower number is no reason for a restart.
+    After SBF's database was restored from a backup, the wanted number of resets can be lower than the number at the
+    start. A lower number is no reason for a restart.
     """
     starts = max(guest.starts or 0, observed.starts) or None
     return digest(segment, guest.model_copy(update={"starts": starts})) == observed.digest

@@ -14,11 +14,7 @@ LACK_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 def write_durably(path: Path, content: bytes, mode: int = 0o600, *, sync_folder: bool = True) -> None:
-    """Replace a file atomically. If ``sync_folder`` is true, the new content survives a power failure.
-
-    If ``sync_folder`` is false, a power failure can restore the old content, until a later call has synced the folder.
-    Raise OSError if the file cannot be written.
-    """
+    """Replace a file atomically. If ``sync_folder`` is true, the new content survives a power failure."""
     new = path.with_name(f".{path.stem}.new")
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
@@ -32,19 +28,13 @@ def write_durably(path: Path, content: bytes, mode: int = 0o600, *, sync_folder:
 
 
 def remove_durably(path: Path) -> None:
-    """Remove a file if it exists. The file does not exist after a power failure either.
-
-    Raise OSError if the file cannot be removed.
-    """
+    """Remove a file if it exists. The file does not exist after a power failure either."""
     path.unlink(missing_ok=True)
     _sync_folder(path.parent)
 
 
 def write_all(file: IO[bytes], data: bytes) -> None:
-    """Write all bytes to an unbuffered file, because a single write can be incomplete.
-
-    Raise OSError if the bytes cannot be written.
-    """
+    """Write all bytes to an unbuffered file, because a single write can be incomplete."""
     rest = memoryview(data)
     while rest:
         rest = rest[file.write(rest) :]

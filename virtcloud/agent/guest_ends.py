@@ -100,7 +100,7 @@ class GuestEnds:
     """The records of this host's running guests, and of guests that ended by themselves."""
 
     def __init__(self, clock: Callable[[], float], find_cause: FindCause) -> None:
-        """Start without records. ``clock`` returns seconds."""
+        """Start without records."""
         self._clock = clock
         self._find_cause = find_cause
         self._observed_at = clock()
@@ -181,7 +181,7 @@ class GuestEnds:
     def seconds_until_due(self) -> float | None:
         """Return the seconds until the next start of a guest or the next end of a trial.
 
-        Return None if no start and no end of a trial is awaited.
+        Return None if there is no such event.
         """
         now = self._clock()
         due = [runs.due for runs in self._ended.values() if runs.since is None or now < runs.due]

@@ -147,8 +147,8 @@ def make_guest_connector(
 def open_bridge(segment: Segment) -> BridgeSocket:
     """Open a socket on the bridge of a segment.
 
-    Raise Refused if the host has no bridge of virtcloud for the segment's VLAN ID, or if the bridge for this VLAN ID
-    belongs to another network.
+    Raise Refused if the host has no bridge of virtcloud for the segment's VLAN ID, or if this bridge belongs to another
+    network.
     """
     with closing(NetlinkKernel()) as kernel:
         bridge = find_bridge(segment.vlan, segment.key, kernel.list_interfaces(), segment.id)
@@ -174,7 +174,7 @@ def _guest_settings(settings: AgentSettings) -> GuestSettings:
 
 
 def make_image_cache(settings: AgentSettings, download: DownloadFromSbf) -> ImageCache:
-    """Create the cache of images. ``download`` downloads an image's file from SBF."""
+    """Create the cache of images."""
     keys, state = settings.image_cache, settings.state
     cache = CacheSettings(
         folder=state / image_folder.FOLDER,

@@ -15,19 +15,14 @@ from virtcloud.model.wanted import HostWanted, WantedDocument
 def has_drifted(steps: Iterable[Step], document: WantedDocument, reported: Container[str], *, rebooted: bool) -> bool:
     """Return whether the host differs from its last confirmed revision.
 
-    ``steps`` are the difference from the wanted state. If the wanted revision is not confirmed yet, the difference is
-    no drift, except after a reboot (``rebooted``), in which the host lost its confirmed configuration.
+    ``steps`` are the difference from the wanted state. While the wanted revision is unconfirmed, a difference is no
+    drift. After a reboot (``rebooted``), this rule does not apply, because the host lost its confirmed configuration.
 
-    Ignore the steps of clusters that the agent excepted from its latest confirmation. ``document.incomplete`` contains
-    these clusters according to SBF, and ``reported`` contains these clusters according to the agent.
+    Ignore the steps of clusters that the latest confirmation excepted, according to SBF (``document.incomplete``) or to
+    the agent (``reported``).
 
     Also ignore wrong MTUs of guests' ports: the reboot of a container can cause a wrong MTU, and drift degrades all
-    clusters of the host. Also ignore remains that change no cluster:
-
-    * remains of servers that do not run
-    * incomplete interfaces that a killed agent left
-    * renamed bridges of a cluster that also has a bridge with the correct name
-    * renamed bridges of former clusters
+    clusters of the host. Also ignore remains that change no cluster (`_is_harmless`).
     """
     is_confirmed = rebooted or document.confirmed_revision >= document.revision
     return is_confirmed and any(
@@ -76,7 +71,7 @@ def list_without_guests(wanted: HostWanted, pending: Container[str], held: Conta
 
 
 def describe_remaining_steps(steps: Iterable[Step], pending: Container[str], held: Container[str]) -> ClusterErrors:
-    """Return errors by cluster ID. An error names the steps that are still needed after all steps were applied.
+    """Return errors by cluster ID: the steps that are still needed after all steps were applied.
 
     Omit the steps of ``held`` clusters. Of ``pending`` clusters, include only the steps that build or filter a network.
     """

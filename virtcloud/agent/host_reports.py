@@ -34,11 +34,8 @@ class ElementApi(Protocol):
     ) -> None:
         """Confirm that the element has the wanted state of ``revision``, except for some clusters.
 
-        ``incomplete`` has the reason why a cluster is not set up completely yet, by cluster ID. ``remaining`` has the
-        reason why a cluster could not be removed, by cluster ID. If a cluster has left a network and its guests could
-        not be stopped, the key in ``remaining`` is the network's ID. ``only_guests`` has the IDs of the clusters in
-        ``incomplete`` whose networks other clusters can use. Raise BadInput if SBF does not support one of these
-        arguments.
+        `virtcloud.model.views.Confirmation` describes the arguments. Raise BadInput if SBF does not support one of
+        these arguments.
         """
 
     def report_error(
@@ -51,7 +48,7 @@ class ElementApi(Protocol):
     ) -> None:
         """Report why the element does not have the wanted state of ``revision``.
 
-        ``clusters`` has the errors by cluster ID. ``refused`` has the errors of clusters that the host refuses.
+        `virtcloud.model.views.ElementErrorReport` describes the arguments.
         """
 
     def report_drift(self, element: str, revision: int) -> None:
@@ -68,8 +65,6 @@ class HostReports:
         self.exceptions: ClusterErrors = {}
         """The clusters that the latest confirmation excepted: pending clusters, clusters with guests that could not be
         started, and clusters whose removal failed.
-
-        The dictionary has the reason for each cluster, by cluster ID.
         """
         self._refused = frozenset[str]()
         """The clusters that `report_refusals` reported and that the host still refuses."""
@@ -92,8 +87,8 @@ class HostReports:
 
         ``only_guests`` contains the pending clusters whose networks other clusters can use (`list_without_guests`).
         ``remaining`` contains the clusters whose removal failed. If ``remaining`` is not empty and SBF does not support
-        failed removals, return False without a confirmation: with a confirmation, SBF would regard the clusters in
-        ``remaining`` as removed. Confirm a confirmed revision again only in these cases:
+        failed removals, return False without a confirmation: SBF would regard the clusters in ``remaining`` as removed.
+        Confirm a confirmed revision again only in these cases:
 
         * The host had drifted.
         * `exceptions` changed, or differ from SBF's record.
@@ -119,7 +114,6 @@ class HostReports:
     def _send_confirmation(
         self, revision: int, pending: ClusterErrors, remaining: ClusterErrors, only_guests: Collection[str]
     ) -> None:
-        """Send a confirmation. If SBF does not support ``only_guests``, omit this argument."""
         if only_guests:
             try:
                 return self._sbf.confirm(self._element, revision, pending, remaining, only_guests)
@@ -143,8 +137,7 @@ class HostReports:
         """Report the errors if the host refused one of these clusters `MAX_REFUSALS` times in a row.
 
         Report each cluster once: SBF sets a cluster to failing only if the cluster was never active, and `confirm`
-        reports the errors of other clusters. ``refusals`` is how often in a row the host refused a cluster, by cluster
-        ID.
+        reports the errors of other clusters.
         """
         refused = _list_refused(errors, refusals)
         if new := refused - self._refused:

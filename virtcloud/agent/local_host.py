@@ -92,9 +92,8 @@ class LocalHost:
     def receive(self, wanted: HostWanted) -> None:
         """Apply the VPN and SSH grants of a wanted document, before the other changes of the host.
 
-        Also record the document's networks for `restore_outside_filter`. If the gateway's own addresses have changed,
-        and at least one of the document's networks has a router, write the new addresses to the namespace of each
-        network with a link to the outside.
+        Also record the document's networks for `restore_outside_filter`. Also apply changed own addresses of the
+        gateway (`ClusterNamespaces.receive`).
         """
         unsupported = unsupported_segments(wanted.segments)
         supported = [segment for segment in wanted.segments if segment.id not in unsupported]
@@ -109,9 +108,8 @@ class LocalHost:
     def take_over_access(self) -> None:
         """Take over the OpenVPN servers and the sshd of an earlier agent process, before SBF sends a wanted document.
 
-        Afterwards, open connections end with their clusters' leases, even if SBF does not answer. If a server cannot be
-        taken over, log the error, and raise no error: the next reading of the host tries again to take over the server,
-        and reports the error.
+        Afterwards, open connections end with their clusters' leases, even if SBF does not answer. Only log an error:
+        the next reading of the host tries again, and reports the error.
         """
         for read in (self._read_vpn, self._read_sshd):
             try:
@@ -157,7 +155,7 @@ class LocalHost:
         """Return the observed state.
 
         If a hypervisor does not answer, the result contains the hypervisor's error, and the state of the segments.
-        Therefore the segments can be reconciled although a hypervisor does not answer.
+        Therefore the segments can still be reconciled.
         """
         guests, hypervisor_errors = self._guests.read()
         filters = self._filters.read() if self._filters else None

@@ -40,8 +40,7 @@ def reduce_memory() -> None:
 def _list_unchanged_mappings(smaps: Iterable[str]) -> Iterator[tuple[int, int]]:
     """Yield the start and size of each unchanged mapping of a program or library.
 
-    The pages of these mappings can be released: if the process needs such a page again, the kernel reads the page from
-    the file or from the page cache.
+    The pages of these mappings can be released: the kernel reads a needed page again from the file or the page cache.
     """
     start, end = 0, 0
     for line in smaps:

@@ -115,9 +115,8 @@ class HostReconciler:
 
         If another thread sets ``woken``, a pause before a retry ends. ``progress`` is called after each step and each
         call to SBF. After each fetch of the wanted state, the reconciler calls ``receive`` with this state, then
-        ``report_capacity``, and then changes the host. If ``boot`` is None, the reconciler
-        does not detect reboots of the host. ``clock`` returns seconds. ``jitter`` returns a random number from 0 to 1,
-        which lengthens pauses.
+        ``report_capacity``, and then changes the host. If ``boot`` is None, the reconciler does not detect reboots of
+        the host. ``clock`` returns seconds. ``jitter`` returns a random number from 0 to 1, which lengthens pauses.
         """
         self._boot = boot
         self._receive = receive

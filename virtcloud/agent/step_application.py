@@ -232,8 +232,7 @@ def list_batches(steps: Iterable[Step]) -> Iterator[list[Step]]:
     """Yield batches; the steps of a batch can be applied at the same time. Pure.
 
     If there are starts, the last batch contains all starts. Every other batch contains a single step. The starts are
-    last, because a start needs other steps, and no other step needs a start. So all networks are built before the first
-    guest starts.
+    last, because a start needs other steps, and no other step needs a start.
     """
     starts: list[Step] = []
     for step in steps:

@@ -3,8 +3,8 @@
 rm(1) follows no symbolic links and handles deep trees. The removal of millions of files can take minutes. A file system
 that does not answer, for example on a broken disk, blocks rm(1) forever, even after SIGKILL. Therefore the agent ends
 the removal when rm(1) makes no progress, and does not wait for the end of the killed process. Until this end, the agent
-starts no further rm(1). The agent itself makes no call with the folder's path, because this call would block the agent
-too, and only lists the parent folder, which can be on another file system.
+starts no further rm(1). The agent itself makes no call with the folder's path, because this call could block the agent
+too. The agent only lists the parent folder, which can be on another file system.
 """
 
 import subprocess
@@ -74,7 +74,6 @@ def _is_listed(folder: Path) -> bool:
 def _wait_for_end(
     process: "subprocess.Popen[str]", folder: Path, progress: Callable[[], object], timeout_s: float
 ) -> str:
-    """Wait for the end of rm(1), and return its error messages."""
     work, now = "", time.monotonic()
     deadline, stalls_at = now + timeout_s, now + STALL_S
     while True:

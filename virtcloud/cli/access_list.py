@@ -122,8 +122,8 @@ def sessions(context: click.Context, /, key: str, *, kind: str | None, as_json: 
 def _read_if_known(read: Callable[[], list[T]], kind: str | None) -> list[T]:
     """Call ``read``, and return the result.
 
-    If SBF is too old for the API call of ``read``, the result depends on ``kind``: return an empty list for None, and
-    raise NoSuchCall for a kind that the user has named.
+    If SBF is too old for the API call of ``read``, return an empty list for the kind None, and raise NoSuchCall for a
+    kind that the user has named.
     """
     try:
         return read()

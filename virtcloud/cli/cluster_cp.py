@@ -81,10 +81,6 @@ def _report(guests: Collection[str], failed: GuestsFailed | None, direction: str
 
 
 def _parse_target(destination: str) -> RemotePath | Path:
-    """Return the destination of a copy.
-
-    Raise BadInput for a local path that ends with a slash, unless the path is an existing folder.
-    """
     target = parse_copy_path(destination)
     if isinstance(target, Path) and destination.endswith("/") and not target.is_dir():
         raise BadInput(f"{destination}: expected a folder, found none; create it first: mkdir {destination}")

@@ -103,13 +103,6 @@ def _read_spec(file: IO[str], default_owner: Callable[[], str]) -> ClusterSpec:
 
 
 def _check_file_options(options: ClusterOptions) -> None:
-    """Raise BadInput for options that contradict ``--spec``.
-
-    Also raise BadInput if no option names hosts, guests, sites or a file.
-
-    Also raise BadInput for options about guests if the command has ``--reach`` but none of ``--host``, ``--guests`` and
-    ``--spec``: ``--reach`` creates no guests.
-    """
     if options.file is None and not (options.hosts or options.sites or options.guest_count):
         raise BadInput("expected either --host (at least one), --guests N, --reach SITE or --spec FILE, got none")
     if options.file is not None and options.about_guests:
@@ -202,10 +195,7 @@ def add_user_data(guests: Iterable[Guest], text: str) -> tuple[Guest, ...]:
 
 
 def _parse_subnets(texts: tuple[str, ...]) -> tuple[str, ...] | None:
-    """Return the subnets of a spec: None (the default) without the option, and an empty tuple for ``none``.
-
-    Raise BadInput for ``none`` together with a subnet.
-    """
+    """Return the subnets of a spec: None (the default) without the option, and an empty tuple for ``none``."""
     if not texts:
         return None
     others = [text for text in texts if text != NO_SUBNETS]

@@ -24,11 +24,12 @@ HIGHEST_PORT = 65535
 def publish(context: click.Context, /, key: str, *, target: str, site: str | None, as_json: bool) -> None:
     """Publish a TCP or UDP port of a guest at a site's gateway.
 
-    The gateway forwards one of its ports to the port PORT of the guest GUEST of CLUSTER. All guests of the network must
-    have images that an administrator of the site certified. SBF suspends the publication when a guest without a
-    certified image joins the network, or when an image loses its certification. To restore a suspended publication,
-    remove the reason for the suspension and repeat the command. The publication ends with the cluster. If another
-    gateway replaces a failed gateway, the publication moves to the other gateway and gets another address. Idempotent.
+    The gateway forwards one of its ports to the port PORT of the guest GUEST of CLUSTER. All guests of the cluster's
+    network must have images that an administrator of the site certified. SBF suspends the publication when a guest
+    without a certified image joins the network, or when an image loses its certification. To restore a suspended
+    publication, remove the reason for the suspension and repeat the command. The publication ends with the cluster. If
+    another gateway replaces a failed gateway, the publication moves to the other gateway and gets another address.
+    Idempotent.
 
     Example: virtcloud cluster publish demo g1:22 --site brno
 

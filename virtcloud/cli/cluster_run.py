@@ -41,7 +41,7 @@ THROUGH = click.option(
 
 
 def _require_key_file(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """Return the path of a private key. Raise BadParameter if the file is missing.
+    """Return the path of a private key. Raise BadParameter if the file does not exist.
 
     Without this check, ssh would only warn about the missing file, and then report a refused login.
     """

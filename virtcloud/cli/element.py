@@ -137,10 +137,10 @@ def clean(context: click.Context, /, name: str, *, reason: str, as_json: bool) -
     """Declare the element NAME clean: nobody needs the clusters on NAME that are missing in SBF's database.
 
     After a restore of its database, SBF starts no cluster at a site until all elements of the site have confirmed their
-    wanted state. Use this command for an element that will never return. If SBF manages a VLAN ID on a switch or edge
-    for the first time, SBF does not delete a VLAN or circuit that has this ID and a name of SBF: the VLAN or circuit
-    may belong to another SBF, or to a cluster of a lost database. After this command, SBF deletes these VLANs and
-    circuits. The audit log records your name.
+    wanted state. Use this command for an element that will never return. SBF deletes VLANs and circuits that have a
+    name of SBF and are missing in its database. If SBF did not manage the VLAN ID on the switch or edge before, SBF
+    keeps them: they may belong to another SBF, or to a cluster of a lost database. After this command, SBF deletes
+    these VLANs and circuits too. The audit log records your name.
 
     Example: virtcloud element clean brno-h3 --reason "brno-h3 was scrapped"
     """

@@ -101,10 +101,7 @@ def _make_replay(record: TrialRecord, options: Mapping[str, object]) -> TrialReq
 
 
 def _make_trial(options: Mapping[str, object], password_file: Path | None, enable_file: Path | None) -> TrialRequest:
-    """Return the request to test a switch. Prompt for the password if there is neither a password file nor a key file.
-
-    Raise BadInput if an option is missing or malformed.
-    """
+    """Return the request to test a switch. Prompt for the password without a password file and a key file."""
     if not all(options[key] for key in ("platform", "address", "username")):
         raise BadInput("expected --platform, --address and --username, or --replay FILE")
     paths = {key: options[key] and str(options[key]) for key in ("key_file", "known_hosts")}

@@ -64,7 +64,6 @@ def compute_sha256(source: str) -> Sha256:
 
 
 def _read(source: str) -> tuple[Sha256, int, bytes]:
-    """Return the checksum, the size and the first `HEAD_BYTES` bytes of a source."""
     digest, size, head = hashlib.sha256(), 0, b""
     with _open(source) as (file, length):
         for data in _show_progress(_read_source(source, file), f"reading {source}", length):

@@ -20,14 +20,17 @@ from virtcloud.model.views import ClusterView, PlacementProgress
 
 JOB_ID = re.compile("[0-9]+([.][a-z0-9._-]+)?")
 JOB_VARIABLES = ("PBS_JOBID", "VCLUSTER_ID")
-"""Environment variables of a job: the job's ID, and the key of the job's active cluster.
+"""Environment variables of a job: the job's ID, and the key of the job's active cluster. The ID has priority.
 
-The batch server always sets the job's ID. The key may belong to another job, in whose script ``qsub -V`` was called.
+The key may belong to another job: ``qsub -V`` copies the variables of the job that calls it.
 """
 
 
 class JobSummary(Document):
-    """The cluster of a job, a sentence for each element without confirmation, and all clusters in the network."""
+    """The cluster of a job, the sentences of `list_unconfirmed`, and all clusters in the network.
+
+    ``network`` is empty if the cluster has ended.
+    """
 
     job: ClusterKey
     missing: tuple[str, ...]

@@ -62,7 +62,6 @@ def _copy_input(stream: SessionStream, escape: bytes | None) -> None:
 
 
 def _write(data: bytes) -> None:
-    """Write to standard output. If the program that reads the output has ended, exit."""
     try:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()

@@ -124,7 +124,6 @@ def _format_ports(vlan: SurveyedVlan) -> str:
 
 
 def _store_draft(path: Path, survey: SiteSurvey) -> str:
-    """Write the draft if a switch was read. Return the line that reports the result."""
     if not any(switch.is_read for switch in survey.switches):
         return "no draft was written, because no switch could be read"
     write_draft(path, survey)

@@ -159,7 +159,6 @@ def _find_unknown_holder(sbf: SbfClient, new_token: NewToken) -> str | None:
 
 
 def _write_new_token(output: Path, new_token: NewToken) -> None:
-    """Write a new token to a file. On failure, raise BadInput with the command that revokes the lost token."""
     try:
         write_token(output, new_token.token)
     except BadInput as error:

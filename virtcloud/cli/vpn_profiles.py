@@ -64,9 +64,8 @@ def describe_profile(created: VpnProfileView) -> None:
 def wait_for_gateways(client: Client, created: VpnProfileView, next_step: str) -> None:
     """Wait at most ``WAIT_S`` seconds until :func:`find_ready_gateways` finds a gateway. Print the pending elements.
 
-    Then print one of three results: the time of the revocation if the profile was revoked; ``next_step`` if a gateway
-    is ready; otherwise the elements that have not confirmed the profile. Raise ServiceUnreachable if SBF does not
-    answer for ``PATIENCE_S`` seconds.
+    Then print the result: the time of the revocation, ``next_step`` if a gateway is ready, or the elements that have
+    not confirmed the profile. Raise ServiceUnreachable if SBF does not answer for ``PATIENCE_S`` seconds.
     """
     progress, view, deadline = ProgressLines(describe_pending), created, time.monotonic() + WAIT_S
     while view.revoked_at is None and not find_ready_gateways(view) and time.monotonic() < deadline:

@@ -83,13 +83,9 @@ class AgentCalls(SbfCalls):
         remaining: Mapping[str, str] | None = None,
         only_guests: Collection[str] = (),
     ) -> None:
-        """Report that an element has the wanted state of ``revision``. Idempotent.
+        """Report that an element has the wanted state of ``revision``, except for some clusters. Idempotent.
 
-        The clusters in ``incomplete`` and ``remaining`` are exceptions: the element does not have their wanted state.
-        ``incomplete`` maps the ID of each incomplete cluster to the reason why the cluster is not set up completely.
-        ``remaining`` contains each cluster that the element could not remove, and maps the cluster's ID to the error.
-        ``only_guests`` are the clusters in ``incomplete`` whose networks other clusters on the element can use.
-        If SBF is too old for one of these arguments, SBF refuses the call, and this method raises BadInput.
+        `Confirmation` describes the arguments. Raise BadInput if SBF is too old for one of these arguments.
         """
         # Keys of empty arguments are omitted, so that an earlier SBF accepts the call.
         confirmation = Confirmation(
@@ -110,9 +106,7 @@ class AgentCalls(SbfCalls):
     ) -> None:
         """Report why an element cannot reach the wanted state of ``revision``.
 
-        ``message`` is the error of the element as a whole. ``clusters`` maps a cluster ID to the error of this cluster.
-        ``refused`` contains each cluster that the element refused several times in a row, and maps the cluster's ID to
-        the reason.
+        `ElementErrorReport` describes the arguments.
         """
         report = ElementErrorReport(
             revision=revision, message=message, clusters=dict(clusters or {}), refused=dict(refused or {})

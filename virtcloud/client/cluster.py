@@ -253,7 +253,7 @@ class Cluster(PolledCluster):
 
 
 def _require_names(guests: Sequence[str] | None) -> Sequence[str]:
-    """Return the names of guests, or an empty sequence if ``guests`` is None. Raise BadInput if ``guests`` is empty."""
+    """Return ``guests``, or () for None. Raise BadInput if ``guests`` is empty."""
     if guests is not None and not guests:
         raise BadInput("guests: expected names of guests, got none; for all guests, pass None")
     return guests or ()

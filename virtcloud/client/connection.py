@@ -189,10 +189,7 @@ class Connection:
         return name_token_file(error_of_response(url, answer), self.token)
 
     def _headers(self) -> dict[str, str]:
-        """Return the headers of a call.
-
-        Raise BadInput after ``close``. Without this check, httpx would raise a RuntimeError for the call.
-        """
+        """Return the headers of a call. Raise BadInput after ``close``: httpx would raise a RuntimeError."""
         if self._http.is_closed:
             raise BadInput(
                 "this client is closed: expected all calls before the client is closed, or within the client's "
@@ -259,7 +256,6 @@ class Connection:
 
 
 def _find_cursor(answer: httpx.Response) -> str | None:
-    """Return the cursor of the next page from the header ``Link`` (RFC 8288)."""
     address = answer.links.get("next", {}).get("url")
     return None if address is None else httpx.URL(address).params.get("cursor")
 

@@ -21,7 +21,7 @@ from virtcloud.model.errors import BadInput, TimedOut
 DEFAULT_JOBS = 32
 """Default number of guests with which the work runs at the same time.
 
-SBF allows each user 100 sessions (``relay.sessions_per_user``).
+By default, SBF allows each user 100 sessions (``relay.sessions_per_user``).
 """
 TICK_S = 0.1
 """Pause in seconds between two checks of the time limits."""

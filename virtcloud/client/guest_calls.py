@@ -45,8 +45,8 @@ class GuestCalls(SbfCalls):
 
         To reset the guest, pass ``resets``: one more than the number of resets in the guest's view. If SBF's number of
         resets of the guest already equals ``resets``, SBF does not reset the guest again. Raise Conflict for a reset of
-        a stopped guest. Also raise Conflict if SBF's number of resets is neither ``resets`` nor ``resets`` - 1: other
-        callers have reset the guest since this caller read the view.
+        a stopped guest. Also raise Conflict if other callers have reset the guest since this caller read the view:
+        SBF's number of resets is then neither ``resets`` nor ``resets`` - 1.
         """
         request = GuestPowerRequest(power=power, resets=resets)
         answer = self._connection.send("PUT", f"{_path(key, guest)}/power", request, query={"id": cluster_id})

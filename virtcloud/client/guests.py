@@ -174,9 +174,8 @@ class ClusterGuest:
         stays stopped. If ``stop`` is false, a guest that runs or is stopping raises Conflict. Call ``progress`` with
         each report of the host. Raise NameTaken if an image with the name ``image`` exists. Raise Refused if the host
         cannot make the image. Raise ServiceUnreachable if the session is interrupted; SBF then stores no part of the
-        image. If SBF does not answer for 30 s after the copy, or refuses to start the guest, for example because the
-        token has expired, raise the error of the start with the remedy. The message states that the guest may still be
-        stopped, and whether the image is ready.
+        image. If SBF does not answer for 30 s after the copy, or refuses to start the guest, raise the error of the
+        start with the remedy. The message states that the guest may still be stopped, and whether the image is ready.
         """
         request = SessionRequest(kind=SessionKind.CLONE, image=Name(image))
         if not stop:

@@ -178,7 +178,7 @@ class HostNetworks:
         return HostNetwork(root, tuple(view for view in views if view.network is not None)) if root else None
 
     def _end(self, clusters: Iterable[Cluster]) -> None:
-        """Delete all clusters, then wait until each cluster is released. SBF releases the clusters concurrently."""
+        """Delete all clusters, and then wait for the end of each: SBF releases the clusters concurrently."""
         for cluster in [cluster.delete() for cluster in clusters]:
             cluster.wait_ended(timeout=self._remaining_s)
 

@@ -33,7 +33,7 @@ class ImageCalls(SbfCalls):
 
         Idempotent.
 
-        Raise BadInput unless exactly one of ``url`` and ``file`` is valid and the other is None. Raise NameTaken if
+        Raise BadInput unless exactly one of ``url`` and ``file`` is given, and if it is invalid. Raise NameTaken if
         another image has the name. Raise NotAdmitted if the name is reserved.
         """
         request = validated(ImageRequest, **content.model_dump(), url=url, file=file)

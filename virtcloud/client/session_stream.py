@@ -88,8 +88,8 @@ class SessionStream:
     def _wait_writable(self) -> None:
         """Wait until the socket accepts a message, or until the connection has ended.
 
-        While the library websockets sends, it receives nothing. If the socket blocked until the other side reads, and
-        the other side did not read until this side receives, both sides would wait for ever.
+        While the library websockets sends, it receives nothing. With a blocking socket, each side could wait for ever
+        until the other side reads.
         """
         while (descriptor := self._connection.socket.fileno()) >= 0:
             poll = select.poll()

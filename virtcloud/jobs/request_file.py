@@ -107,8 +107,8 @@ def merge_request_file(request: JobRequest, document: object) -> JobRequest:
 def check_host_count(request: JobRequest, count: int) -> None:
     """Raise RequestError if the file has more parts (items of ``hosts``) than the job has hosts.
 
-    Also raise RequestError if the last part applies to several hosts and one of its guests has ``name``, ``mac`` or
-    ``addresses``, because several guests would then have the same value.
+    Also raise RequestError if the last part applies to several hosts and has a guest with ``name``, ``mac`` or
+    ``addresses``: guests must not share these values.
     """
     if request.spec is None:
         return

@@ -146,9 +146,10 @@ def _parse_directives(script: str) -> Iterator[str]:
 def _parse_options(words: Iterable[str]) -> Iterator[Tuple[str, str]]:
     """Yield the letter and the value of each option that has a value: ``-l x``, ``-lx`` or ``-Il x``.
 
-    The value of ``-F`` may look like an option (``-F "-t 8"``). qsub passes its arguments to the filter without
-    quotation marks, and omits empty values. Therefore, after any other option, a word that looks like an option with a
-    value is parsed as an option. This also applies to the further words of a value. Other further words are ignored.
+    qsub passes its arguments to the filter without quotation marks, and omits empty values. So a value can consist of
+    several words, or be missing. A word that looks like an option with a value therefore begins a new option, except
+    directly after ``-F``, whose value may look like an option (``-F "-t 8"``). The words after the first word of a
+    value are ignored, up to the next option.
     """
     waiting = ""  # the option whose value is the next word
     for word in words:

@@ -79,9 +79,9 @@ rm -f "$1"/etc/ssh/ssh_host_*_key* "$1/etc/hostname" "$1/etc/apt/apt.conf.d/99mm
 printf '127.0.0.1 localhost\\n::1 localhost ip6-localhost ip6-loopback\\n' > "$1/etc/hosts"
 chroot "$1" systemctl --quiet disable e2scrub_reap.service e2scrub_all.timer
 """
-"""Shell commands that run after the installation, and delete data that an image must not contain.
+"""Shell commands that run after the installation. They delete data that an image must not contain.
 
-These data are host keys, which the package openssh-server created, and this machine's host name and name servers, which
+Examples are host keys, which the package openssh-server created, and this machine's host name and name servers, which
 mmdebstrap copied to the image.
 """
 CUSTOMIZE_CLOUD_INIT = """\
@@ -272,7 +272,7 @@ def _check_buildable() -> None:
 
 
 def _run_to_end(argv: list[str], sources: str, log: IO[str], lock: IO[str]) -> int:
-    """Run mmdebstrap and return its exit code. On an interrupt, wait until mmdebstrap has removed its mounts."""
+    """Run mmdebstrap and return its exit code. On an interrupt, end mmdebstrap, which removes its mounts."""
     with subprocess.Popen(  # noqa: S603 - the recipes are constants
         argv, stdin=subprocess.PIPE, stdout=log, stderr=log, text=True, pass_fds=(lock.fileno(),)
     ) as program:

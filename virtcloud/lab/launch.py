@@ -93,8 +93,8 @@ def _start_first_process(state: LabState) -> subprocess.Popen[bytes]:
 def _wait_for_program(process: subprocess.Popen[bytes]) -> None:
     """Wait until unshare(1) has started its program, at most ``PROGRAM_S`` seconds.
 
-    If unshare is killed earlier, its child process can continue to run: the child process requests a signal for the end
-    of its parent process (``--kill-child``) only some time after the fork.
+    If unshare is killed earlier, its child process can continue to run: the child requests a signal for the end of
+    unshare (``--kill-child``) only some time after the fork.
     """
     children, deadline = Path(f"/proc/{process.pid}/task/{process.pid}/children"), time.monotonic() + PROGRAM_S
     while process.poll() is None and time.monotonic() < deadline:

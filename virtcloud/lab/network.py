@@ -186,8 +186,8 @@ def _core_link(wire: CoreWire) -> NodeLink:
 def cables(topology: Topology) -> list[VethPair]:
     """Return a veth pair for each link.
 
-    For each port without a link, also return a pair whose other end is in the network namespace of the process that
-    creates the lab's nodes (`virtcloud.lab.fabric`).
+    For each port without a link, also return a pair whose other end is in the network namespace of the fabric
+    (`virtcloud.lab.fabric`).
     """
 
     def cable(link: NodeLink) -> VethPair:

@@ -37,9 +37,9 @@ def find_foreign_credentials(topology: Topology, part: SitePart) -> dict[Name, N
     SBF sends a device's credential to the device's address, so a device could obtain the credential of another site.
     Therefore SBF checks each device in ``part`` that is new or has a new address, credential or platform. A new
     platform is checked because platforms verify devices in different ways: by SSH host key, by certificate, or not at
-    all. The credential of a checked device belongs to the device's site if, in ``topology``, devices of this site use
-    the credential and devices of other sites do not. Otherwise, the result contains the credential. Raise NotFound if
-    the topology does not contain the site.
+    all. The credential of a checked device belongs to the device's site if, in ``topology``, this site's devices use
+    the credential and no other devices do. Otherwise, the result contains the credential. Raise NotFound if the
+    topology does not contain the site.
     """
     former = {device.name: device for device in topology.site(part.site.name).devices}
     others = {device.credential for site in topology.sites if site.name != part.site.name for device in site.devices}

@@ -156,8 +156,8 @@ def _has_equal_site_wiring(before: Site, after: Site, is_equal: Callable[[Host, 
 def has_equal_element_wiring(before: Element | None, after: Element) -> bool:
     """Return whether two elements are equal in all keys on which paths or configurations depend.
 
-    For hosts, these keys are the name and the ports. The other keys of a host affect only the admission and the
-    placement of new clusters.
+    For hosts, these keys are the name, the ports and the aggregates. The other keys of a host affect only the admission
+    and the placement of new clusters.
     """
     if before is after:
         return True
@@ -188,8 +188,8 @@ def replace_site_part(topology: Topology, part: SitePart) -> Topology:
 def _check_part(topology: Topology, former: Site, part: SitePart) -> None:
     """Raise ValidationError if a new part has a fault, by itself or together with another site.
 
-    The other sites that are checked are the sites that a link connects with the changed site, and the sites that have
-    an element with the name of an added element.
+    The other checked sites are those that a link connects with the changed site, and those that have an element with
+    the name of an added element.
     """
     known = {element.name for element in former.elements}
     new = {element.name for element in part.site.elements} - known

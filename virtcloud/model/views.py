@@ -149,8 +149,8 @@ class Confirmation(Document):
     remaining: Annotated[dict[str, ElementMessage] | None, OMIT_NONE] = None
     """Why the element could not remove a cluster, by cluster ID. All other unwanted clusters are removed.
 
-    If a cluster has left a network that stays on the host, and its guests cannot be stopped, the key is the network's
-    ID. SBF then regards no cluster that leaves this network as removed from the element.
+    A cluster may leave a network that stays on the host. If the guests of this cluster cannot be stopped, the key is
+    the network's ID. SBF then regards no cluster that leaves this network as removed from the element.
     """
 
 

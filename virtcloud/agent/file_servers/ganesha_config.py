@@ -1,8 +1,8 @@
 """The configuration of NFS-Ganesha for one network (ganesha-config(8), ganesha-core-config(8)). Pure.
 
-The server speaks NFSv4.2 over TCP only. The server executes all requests with the user ID and group ID of one account
-(``All_Squash``): the account of the owner of the cluster that created the network. The process itself also runs with
-these IDs (``only_one_user``), so no mistake in the configuration can grant a client the rights of another user.
+The server speaks NFSv4.2 over TCP only. The server executes all requests as one account (``All_Squash``): the owner of
+the cluster that created the network. The process itself also runs with these IDs (``only_one_user``), so no mistake in
+the configuration can grant a client the rights of another user.
 """
 
 from dataclasses import dataclass

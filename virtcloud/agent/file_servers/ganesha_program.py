@@ -56,7 +56,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
-    """Start the server. After the error of a step, print the error and exit with code 1."""
+    """Start the server. Exit with code 1 and a message after an error."""
     try:
         _start()
     except (OSError, ValueError) as error:
@@ -83,9 +83,8 @@ def _start() -> None:
 def open_export(export: Mapping[str, Any], uid: int, gid: int) -> int:
     """Open the folder of an export, or the image file that contains the export. Create a missing image file.
 
-    Return the descriptor. Follow no symbolic link, because the owner could use a link to redirect the server to another
-    folder. Raise ValueError if the path contains a symbolic link or cannot be opened, or if the image file cannot be
-    created.
+    Follow no symbolic link, because the owner could use a link to redirect the server to another folder. Raise
+    ValueError if the path contains a symbolic link or cannot be opened, or if the image file cannot be created.
 
     With a forged handle, a client can open any file in the file system of an exported folder. Therefore raise
     ValueError if a folder is not the root of a file system. Also raise ValueError if a writable folder does not belong
@@ -222,7 +221,6 @@ def _build_root(root: Path, spec: Mapping[str, Any], folders: Mapping[str, int])
 
 
 def _mount_export(descriptor: int, target: Path, flags: int) -> None:
-    """Mount the export that is open at ``descriptor``: a folder, or an image file with a file system."""
     source = Path(f"/proc/self/fd/{descriptor}")
     if source.is_dir():
         _bind(source, target, flags | MS_NOSUID | MS_NODEV | MS_NOEXEC)
@@ -232,11 +230,7 @@ def _mount_export(descriptor: int, target: Path, flags: int) -> None:
 
 
 def _bind(source: Path, target: Path, flags: int) -> None:
-    """Bind-mount ``source`` at ``target``, without the mounts below ``source``.
-
-    A second call of mount(2) sets ``flags``, because the kernel ignores these flags in the call that creates a bind
-    mount.
-    """
+    """Set ``flags`` by a second call of mount(2): the kernel ignores them in the call that creates a bind mount."""
     _mount(source, target, "", MS_BIND)
     _mount("", target, "", MS_REMOUNT | MS_BIND | flags)
 

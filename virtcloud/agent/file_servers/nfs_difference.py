@@ -9,7 +9,7 @@ from virtcloud.model.wanted import Segment
 
 @dataclass(frozen=True, slots=True)
 class ObservedFileServer:
-    """The file server of a network. ``faults`` describes each fault of the running server.
+    """The file server of a network.
 
     ``wanted`` is the wanted state (`NfsServer`, as JSON) with which the server was started.
     """
@@ -21,7 +21,7 @@ class ObservedFileServer:
 
 @dataclass(frozen=True, slots=True)
 class ServeFiles(SegmentStep):
-    """Start the file server of a network. If the server runs, first stop the server."""
+    """Start the file server of a network."""
 
     def __str__(self) -> str:
         """Describe the step."""

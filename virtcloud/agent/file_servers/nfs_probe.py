@@ -40,10 +40,9 @@ class NfsProbe:
         self._silent_since: dict[str, float] = {}
 
     def find_hanging(self, clusters: Sequence[str]) -> frozenset[str]:
-        """Probe the servers of some networks.
+        """Return the IDs of the networks whose server has answered no probe for `SILENCE_S` seconds.
 
-        Return the IDs of the networks whose server has answered no probe for `SILENCE_S` seconds. ``clusters`` contains
-        the IDs of the networks: a network has the ID of the cluster that created the network.
+        ``clusters`` contains the IDs of the networks.
 
         If the probe itself fails, log the error, and count all servers as answering.
         """
@@ -59,7 +58,6 @@ class NfsProbe:
 
 
 def _ask(namespaces: Sequence[int]) -> list[str]:
-    """Run `nfs_probe_program`. Return "answers" or "silent" for each namespace, or [] on failure."""
     if not namespaces:
         return []
     command = [sys.executable, "-I", "-S", "-c", CODE, str(PORT), str(ANSWER_S), *map(str, namespaces)]

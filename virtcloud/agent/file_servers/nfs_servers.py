@@ -1,8 +1,8 @@
 """The file servers of this gateway: one process of NFS-Ganesha for each network with the service ``nfs``.
 
-A gateway has a network namespace for each of these networks. The server of a network runs in this namespace, so
-networks with identical addresses do not conflict. The server continues while the agent restarts. The folder
-``<state>/nfs/<cluster ID>`` contains a record of the server's process.
+The server of a network runs in the network's namespace, so networks with identical addresses do not conflict. The
+server continues while the agent restarts. The folder ``<state>/nfs/<cluster ID>`` contains a record of the server's
+process.
 """
 
 import os
@@ -86,7 +86,7 @@ class NfsServers:
         )
 
     def apply(self, step: FileServerStep) -> None:
-        """Apply one step. Raise the errors of `ensure_server` and `ensure_no_server`."""
+        """Apply one step."""
         if isinstance(step, ServeFiles):
             self.ensure_server(step.segment)
         else:
@@ -181,9 +181,8 @@ class NfsServers:
     def _stop(self, cluster: str) -> None:
         """Kill the server process of a network, and any other process that has the server's `_config_path` as argument.
 
-        Search the processes of `list_own_processes`, the recorded process, and the processes in the network namespace
-        that this gateway has for the network. The server has a mount namespace of its own, so `list_own_processes` does
-        not find the server. The network namespace contains the server even if the record is missing or unreadable.
+        The server has a mount namespace of its own, so `list_own_processes` does not find the server. The network
+        namespace contains the server even if the record is missing or unreadable.
         """
         record = read_record(self._path(cluster) / RECORD, FileServerRecord)
         pids = {record.pid} if record is not None and record.is_running(self._boot) else set()
@@ -224,10 +223,7 @@ def find_ganesha() -> str:
 
 
 def _config_path(cluster: str) -> str:
-    """Return the path of the configuration in the server's root.
-
-    The path is an argument of the server's process, and the agent finds the process by this argument.
-    """
+    """Return the argument by which the agent finds the server's process."""
     return f"/nfs-{cluster}.conf"
 
 

@@ -98,8 +98,8 @@ def decide(
 def is_renewal(request: DeviceRequest, session: DeviceSession | None, now: datetime) -> bool:
     """Return whether a device renews the keys of ``session`` before the session's end and with its certificate.
 
-    Without a wanted document, the agent cannot call `decide`, and permits such renewals. Without a renewal, a session
-    would end with its keys, before the time ``expires_at`` that `find_ended_sessions` applies.
+    Without a wanted document, the agent cannot call `decide`, and permits such renewals. Otherwise a session would end
+    with its keys, before its ``expires_at``.
     """
     if session is None or session.fingerprint != request.fingerprint:
         return False

@@ -1,7 +1,7 @@
 """The network namespaces of a gateway: one for each network in which the gateway has addresses.
 
-Each namespace is mounted at a file (`namespace_files`). A veth pair connects the namespace to the network's bridge. The
-pair's end on the bridge has the ownership alias of the cluster that created the network.
+A veth pair connects the namespace to the network's bridge. The pair's end on the bridge has the ownership alias of the
+cluster that created the network.
 """
 
 import threading
@@ -76,8 +76,7 @@ class ClusterNamespaces:
     ) -> None:
         """Create an object that mounts namespaces at files in ``folder``.
 
-        ``list_admitted`` returns the addresses of a destination's FQDNs. ``list_addresses`` returns the gateway's own
-        addresses.
+        ``list_admitted`` returns the addresses of a destination's FQDNs.
         """
         self._list_addresses = list_addresses
         self._addresses: frozenset[str] | None = None
@@ -151,11 +150,9 @@ class ClusterNamespaces:
                 log.warning("addresses_not_announced", cluster=segment.id, error=answer["error"])
 
     def receive(self, segments: Sequence[Segment]) -> None:
-        """Write the gateway's own addresses to the namespaces of networks if the addresses have changed.
+        """Write the gateway's changed own addresses to the namespaces that have a link to the outside (`has_link`).
 
-        If no network in ``segments`` has a router, do nothing. If a network has a router and the addresses have
-        changed, write all own addresses to the namespace of each network in ``segments`` that has a link to the outside
-        (`has_link`). Log errors; the next call tries again.
+        If no network in ``segments`` has a router, do nothing. Log errors; the next call tries again.
         """
         if not any(segment.router is not None for segment in segments):
             return
@@ -172,20 +169,16 @@ class ClusterNamespaces:
     def correct_sets(self, segments: Sequence[Segment]) -> None:
         """Write the current addresses of FQDNs to the packet filters in the networks' namespaces. Thread-safe.
 
-        Of the networks in ``segments``, skip a network without FQDNs or without a namespace. Raise Refused if
-        `namespace_program` fails. If this program cannot change a namespace, only log the error. Do nothing before
-        `receive` has read the gateway's own addresses: a filter without these addresses would allow guests to reach the
-        gateway.
+        Raise Refused if `namespace_program` fails. If this program cannot change a namespace, only log the error. Do
+        nothing before `receive` has read the gateway's own addresses: a filter without these addresses would allow
+        guests to reach the gateway.
         """
         self._correct(
             segment for segment in segments if segment.router is not None and segment.router.named_destinations
         )
 
     def _correct(self, segments: Iterable[Segment]) -> bool:
-        """Write the gateway's own addresses and the addresses of FQDNs to the namespaces of ``segments``.
-
-        Return whether every namespace accepted the addresses.
-        """
+        """Write the addresses to the namespaces of ``segments``. Return whether every namespace accepted them."""
         with ExitStack() as stack, self._sets_lock:
             # Read within the lock, so that no thread overwrites newer addresses with older addresses.
             gateway = self._addresses
@@ -222,11 +215,7 @@ class ClusterNamespaces:
         *,
         is_inside: bool,
     ) -> int:
-        """Create the veth pair between the bridge and the namespace if the pair is missing.
-
-        Return the index of the port, which is the pair's end on the bridge. Raise Unsafe if a foreign interface has the
-        port's name.
-        """
+        """Create the port or correct its faults. Return its index. The port is the pair's end on the bridge."""
         name, temporary = names.gateway_port_name(segment.vlan), names.temporary_gateway_port_name(segment.vlan)
         port = interfaces.get(name)
         owner = names.cluster_of_alias(port.alias) if port is not None else None
@@ -247,7 +236,7 @@ class ClusterNamespaces:
     def _ensure_link(
         self, segment: Segment, interfaces: dict[str, KernelInterface], descriptor: int, *, is_inside: bool
     ) -> None:
-        """Create a network's link to the outside. Delete the link if the network needs no link (`has_link`)."""
+        """Create the link or correct its faults. If the network needs no link (`has_link`), delete the link."""
         for interface in interfaces.values():
             is_link = names.vlan_of_outside_link(interface.name) is not None
             is_former = not has_link(segment) or not is_inside

@@ -1,8 +1,7 @@
 """The routes that the kernel creates for the addresses of an interface. Pure.
 
-`namespace_program` uses this module too, so the module imports only the standard library. `namespace_difference`, which
-the agent of every host imports, needs `list_connected`, but does not import `namespace_program`, because
-`namespace_program` loads the C library.
+`namespace_program` uses this module too, so the module imports only the standard library. The agent of every host
+imports this module, but not `namespace_program`, which loads the C library.
 """
 
 import ipaddress

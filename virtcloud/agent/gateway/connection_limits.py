@@ -41,10 +41,7 @@ class ConnectionLimits:
         self._is_supported = True
 
     def find_faults(self, port: int | None) -> tuple[str, ...]:
-        """Return the differences between the kernel's packet filter and the filter for ``port``.
-
-        If ``port`` is None, no filter is wanted, so any filter in the kernel is a difference.
-        """
+        """Return the differences from the filter for ``port``, or from no filter if ``port`` is None."""
         if port is None:  # if the kernel refused to replace a former filter, this filter still exists
             return () if self._tables.read(*TABLE) is None else ("no server needs the limits of connections",)
         return tuple(make_limits(port).find_faults(self._tables.read(*TABLE))) if self._is_supported else ()

@@ -36,7 +36,7 @@ class ConnectionReport(Generic[C]):
     def __init__(
         self, kind: str, read: Callable[[], tuple[C, ...] | None], send: Callable[[tuple[C, ...]], object]
     ) -> None:
-        """Create a reporter of one kind of connections. ``kind``, "vpn" or "ssh", is the kind in log events.
+        """Create a reporter of one kind of connections.
 
         ``read`` returns the open connections, or None on a host without a server. ``send`` sends connections to SBF.
         """
@@ -48,9 +48,8 @@ class ConnectionReport(Generic[C]):
     def report(self) -> bool:
         """Report the connections, and log errors. Return False if the report must be repeated soon.
 
-        If there are no connections, send a report only in two cases: the previous report contained connections, or the
-        host has a server and SBF has not accepted a report of this agent yet. The first report is necessary even
-        without connections, because connections may have ended while no agent was running.
+        An empty report is sent after a report with connections. An empty report is also sent as a server's first
+        report, because connections may have ended while no agent was running.
         """
         read = self._read()
         connections = read or ()

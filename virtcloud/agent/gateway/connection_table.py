@@ -147,7 +147,6 @@ def _split_attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _raise_error(payload: bytes) -> None:
-    """Raise OSError with the error of a netlink answer. The error number 0 is an acknowledgement: raise nothing."""
     (number,) = struct.unpack_from("=i", payload)
     if number:
         raise OSError(-number, os.strerror(-number))

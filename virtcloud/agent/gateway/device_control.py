@@ -1,13 +1,12 @@
 """Control of the devices at one OpenVPN server: admits and refuses devices, and ends connections without a grant.
 
-A thread reads the server's management socket. To decide, the thread uses the latest wanted document from SBF and the
-agent's clock. Therefore, a connection ends when its grant ends, even if SBF does not answer. Without a wanted document,
-the agent only permits the connections of an earlier agent process to renew their keys.
+A thread reads the server's management socket. The thread decides by the latest wanted document and the agent's clock.
+So a connection ends when its grant ends, even if SBF does not answer. Without a wanted document, the agent only permits
+the connections of an earlier agent process to renew their keys.
 
-The agent ends a connection with two commands. The first command sends the device a notice with the reason, but OpenVPN
-accepts the device's frames for another 5 s after a notice. Therefore, a second command closes the connection earlier.
-The agent sends the second command `NOTICE_S` seconds after the answer to the first command. Without this pause, a busy
-OpenVPN would read both commands together and send no notice.
+The agent ends a connection with two commands: a notice with the reason, and `NOTICE_S` seconds later the end. After a
+notice alone, OpenVPN would accept the device's frames for another 5 s. Without the pause, a busy OpenVPN would read
+both commands together and send no notice.
 """
 
 import threading
@@ -164,7 +163,7 @@ class DeviceControl:
             self._record_changes()
 
     def _lose(self, reason: str) -> None:
-        """Record why the control ends. `fault` returns this reason, so the reconciler starts the server again."""
+        """Record why the control ends."""
         self._ended = reason
         self._sessions, self._is_changed = {}, True
         log.warning("vpn_server_lost", protocol=self._protocol, reason=reason)
@@ -207,7 +206,7 @@ class DeviceControl:
         self._end_due()
 
     def _update_ends(self, grants: DeviceGrants) -> None:
-        """Note the present end of each lease, which a later agent process without a wanted document applies."""
+        """Store the present end of each lease, which a later agent process without a wanted document applies."""
         for session in self.sessions:
             granted = grants.get(session.fingerprint)
             if granted is not None and granted.grant.expires_at != session.expires_at:
@@ -231,7 +230,6 @@ class DeviceControl:
         self._permit(request, list_options(granted))
 
     def _permit(self, request: DeviceRequest, options: Iterable[str]) -> None:
-        """Permit a device to use the key of ``request``, and note the key in the device's session."""
         self._connection.send(render_admission(request, options))
         session = self._sessions[request.client]
         if session.key != request.key:
@@ -241,8 +239,8 @@ class DeviceControl:
     def _end(self, ended: EndedSession) -> None:
         """Send a notice to the device of a connection. `_end_due` later closes the connection.
 
-        But after the notice REPLACED, OpenVPN closes the connection itself. In this case, `_end_due` sends no command,
-        because the command would also close the profile's new connection.
+        After the notice REPLACED, OpenVPN closes the connection itself. `_end_due` must then send no command: the
+        command would also close the profile's new connection.
         """
         session = ended.session
         if session.client in self._ending:

@@ -93,7 +93,7 @@ def start_program() -> subprocess.Popen[str]:
 
 
 def _run_program(text: str) -> tuple[str, str]:
-    """Return the program's output and stderr. At the time limit, return the output so far and ""."""
+    """Return the output and the error output of `fqdn_program`; at the time limit, the output so far and ""."""
     with start_program() as process:
         try:
             return process.communicate(text, timeout=LIMIT_S)
@@ -159,7 +159,7 @@ class FqdnAddresses:
             return tuple(describe_names(destination, self._records or {}))
 
     def refresh(self) -> None:
-        """Resolve all names once. Store changed records, and log changes of addresses and errors."""
+        """Resolve all names once."""
         with self._lock:
             wanted = dict(self._wanted)
         if not wanted:
@@ -207,10 +207,7 @@ class FqdnAddresses:
         self._woken.set()
 
     def _find_fault(self, kernel: RouteKernel, interface: PortName, address: str) -> str | None:
-        """Return why an address is not admitted, or None.
-
-        An address without a route is admitted, because no packet can reach this address.
-        """
+        """Return why an address is not admitted, or None. Admit an address without a route: no packet can reach it."""
         if fault := find_forbidden(address):
             return fault
         if address in self._sbf_addresses:
@@ -221,10 +218,7 @@ class FqdnAddresses:
         return f"{address} is reached by {exit_}, not by {interface}" if exit_ not in {None, interface} else None
 
     def _note_sbf(self, answer: FqdnAnswer) -> None:
-        """Record the addresses in ``answer`` as addresses of SBF.
-
-        Addresses of earlier answers stay, because a DNS server may vary its answers.
-        """
+        """Add SBF's addresses. Addresses of earlier answers stay, because a DNS server may vary its answers."""
         self._sbf_addresses |= set(answer.addresses)
 
     def _load(self) -> dict[Fqdn, FqdnRecord]:

@@ -15,9 +15,9 @@ SBF                                     the agent's settings
 private networks                        `_is_unlisted`: the destination's ``private_networks`` lack the address
 ======================================  ==============================================================================
 
-If an answer lacks an address of an earlier answer, the address stays admitted for `KEEP_S` seconds, for two reasons: a
-guest may still use the earlier answer, and the gateway counts the packets of an open connection only while the
-connection's address is admitted. If the resolver fails, the addresses of the last answers stay admitted.
+An address that is missing from a new answer stays admitted for `KEEP_S` seconds. A guest may still use the earlier
+answer. The gateway counts the packets of an open connection only while the connection's address is admitted. If the
+resolver fails, the addresses of the last answers stay admitted.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -72,7 +72,7 @@ ManagementEvent = DeviceRequest | DeviceGone | CommandDone | ServerReady | Serve
 
 @dataclass(slots=True)
 class MessageParser:
-    """Parses the lines of OpenVPN to events. Stores the lines of an event until its last line arrives."""
+    """Parses the lines of OpenVPN to events."""
 
     _header: tuple[str, ...] = ()
     _environment: dict[str, str] = field(default_factory=dict)
@@ -136,7 +136,6 @@ def _format_remote(environment: dict[str, str]) -> str:
 
 
 def _parse_row(fields: list[str]) -> ClientRow:
-    """Parse the fields of a line ``CLIENT_LIST`` in the answer to ``status 3``."""
     return ClientRow(int(fields[10]), fields[1], _format_row_remote(fields[2]), int(fields[5]), int(fields[6]))
 
 
@@ -144,7 +143,7 @@ def _format_row_remote(text: str) -> str:
     """Return the address and port of a row as `_format_remote` does.
 
     Return "" if ``text`` contains no IP address. Also return "" for an IPv6 address without brackets, because OpenVPN
-    2.6 prints such an address without the port. Later versions print the protocol before the address.
+    2.6 prints such an address without the port.
     """
     host, _, port = _PROTOCOL.sub("", text).rpartition(":")
     if ":" in host and not host.startswith(("[", "::ffff:")):

@@ -57,14 +57,14 @@ class UnixManagementSocket:
             self._ready.register(descriptor, select.POLLIN)
 
     def send(self, command: str) -> None:
-        """Send a command. Raise Unreachable if the server has ended or does not read."""
+        """Send a command."""
         try:
             self._socket.sendall(f"{command}\n".encode())
         except OSError as error:
             raise Unreachable(f"OpenVPN does not read from {self._path}: {error}") from error
 
     def receive(self, seconds: float) -> list[ManagementEvent]:
-        """Wait at most ``seconds`` for events, and return them. Raise Unreachable if the server has ended."""
+        """Wait at most ``seconds`` for events, and return them."""
         ready = {descriptor for descriptor, _ in self._ready.poll(max(seconds, 0) * 1000)}
         if self._woken in ready:
             os.read(self._woken, 4096)
@@ -85,7 +85,7 @@ class UnixManagementSocket:
                 os.write(self._waker, b"w")
 
     def close(self) -> None:
-        """Close the connection. The server continues."""
+        """Close the connection."""
         with self._lock:
             if not self._is_closed:
                 self._is_closed = True

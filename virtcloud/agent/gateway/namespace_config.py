@@ -5,11 +5,10 @@ gateway has addresses. The interface `DEVICE` of the namespace is a bridge, whos
 network's bridge. So the packet filter can have the family ``bridge``: every kernel that can filter guests' frames
 supports this family.
 
-Guests and devices can ping the gateway's addresses, and use the gateway's file server if there is one. The filter also
-accepts ARP, neighbour discovery, answers and errors of ICMP, and TCP connections that a program in the namespace
-opened. The filter drops all other packets to these addresses. A TCP packet with SYN and without ACK opens a connection
-(RFC 9293). The filter accepts such packets only to the file server. The filter drops fragments, because their flags
-cannot be checked. The namespace forwards packets only if the network has a link to the outside (`outside_links`).
+Guests and devices can ping the gateway's addresses, and use the gateway's file server if there is one. At these
+addresses, the filter accepts new TCP connections (SYN without ACK, RFC 9293) only to the file server. The filter drops
+fragments, because their flags cannot be checked. The namespace forwards packets only if the network has a link to the
+outside (`outside_links`).
 """
 
 from collections.abc import Iterable
@@ -140,7 +139,7 @@ def _make_filter(segment: Segment, routed: tuple[str, ...] = ()) -> OwnedTable:
 
 
 def _list_routed(own: tuple[str, ...]) -> tuple[str, ...]:
-    """Return rules that accept packets to all addresses except ``own``. The table `ROUTING` filters these packets."""
+    """Return rules that accept packets to other addresses than ``own``. The table `ROUTING` filters these packets."""
     addresses = [ip_interface(text).ip for text in own]
     own4, own6 = (", ".join(str(one) for one in addresses if one.version == version) for version in (4, 6))
     return (

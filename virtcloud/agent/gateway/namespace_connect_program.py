@@ -1,8 +1,8 @@
 """Opens a TCP connection in another network namespace, and passes the socket to the agent (SCM_RIGHTS, unix(7)).
 
-The agent runs `main` with ``python -I -S``, so the program uses only the standard library. The arguments are, in this
-order: the descriptor of the namespace, the descriptor of the socket to the agent, the port of the guest, and the
-guest's addresses. The program tries the addresses in the order of the arguments.
+The agent runs `main` with ``python -I -S``, so the program uses only the standard library. The arguments are the
+descriptor of the namespace, the descriptor of the socket to the agent, the guest's port, and the guest's addresses in
+the order of the attempts.
 """
 
 import array

@@ -29,12 +29,11 @@ _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 class NamespaceFiles:
     """The network namespaces that are mounted at files in one folder.
 
-    A gateway has one namespace for each network in which the gateway has addresses. The parameter ``cluster`` is the ID
-    of the cluster that created the network.
+    The parameter ``cluster`` is the ID of the cluster that created the network.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Store ``folder``, which contains the files. `ensure` creates a missing folder."""
+        """Store ``folder``, which contains the files."""
         self._folder = folder
 
     def list_clusters(self) -> set[str]:
@@ -46,8 +45,7 @@ class NamespaceFiles:
     def open(self, cluster: str) -> Iterator[int]:
         """Open the namespace of a cluster's network. Yield the file descriptor of the namespace.
 
-        A child process can pass the descriptor to setns(2). Raise NotFound if this gateway has no namespace of the
-        network. Thread-safe.
+        Raise NotFound if this gateway has no namespace of the network. Thread-safe.
         """
         descriptor = self._open(cluster)
         if descriptor is None:

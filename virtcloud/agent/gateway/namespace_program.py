@@ -1,13 +1,12 @@
 """Reads and configures network namespaces of a gateway.
 
-The agent runs `main` with ``python -I -S``, so the program uses only the standard library. The program enters one
-namespace after the other. The program runs in a separate process, because the agent's threads must stay in the host's
-namespace. The input is a JSON array of requests. The ``descriptor`` of each request is the file descriptor of a
-namespace. A request with ``tables`` configures the namespace. A request with ``sets`` corrects the sets of addresses in
-the packet filter. A request with ``announced`` announces addresses to the computers in the network. All other requests
-read the namespace. The output is a JSON array with one object for each request. After a reading, the object is the
-state of the namespace. After a change, the object is empty, or has ``connections`` (`_remove_connections`). After a
-failure, the object has ``error``.
+The agent runs `main` with ``python -I -S``, so the program uses only the standard library. The program runs in a
+separate process, because the agent's threads must stay in the host's namespace. The input is a JSON array of requests.
+The ``descriptor`` of each request is the file descriptor of a namespace. A request with ``tables`` configures the
+namespace. A request with ``sets`` corrects the sets of addresses in the packet filter. A request with ``announced``
+announces addresses to the computers in the network. All other requests read the namespace. The output is a JSON array
+with one object for each request. After a reading, the object is the state of the namespace. After a change, the object
+is empty, or has ``connections`` (`_remove_connections`). After a failure, the object has ``error``.
 """
 
 import ctypes
@@ -142,7 +141,7 @@ def _address_commands(
 ) -> Iterator[str]:
     """Yield the commands that set the addresses of an interface.
 
-    If another program removed routes of the present addresses, set the interface down first. The kernel then creates
+    If another program removed routes of the present addresses, first set the interface down. The kernel then creates
     all routes again.
     """
     former = {ipaddress.ip_interface(text) for text in present.get(device, {}).get("addresses", ())}
@@ -155,10 +154,7 @@ def _address_commands(
 
 
 def _find_option(address: Any) -> str:  # noqa: ANN401 - an interface's address of either version
-    """Return " nodad" for an IPv6 address, and "" for an IPv4 address.
-
-    With duplicate address detection, a guest could block an IPv6 address of the gateway.
-    """
+    """Disable duplicate address detection, with which a guest could block an IPv6 address of the gateway."""
     return " nodad" if address.version == IPV6_VERSION else ""
 
 
@@ -187,7 +183,6 @@ def _announce(device: str, addresses: Iterable[str]) -> None:
 
 
 def _wait_for_carrier(device: str) -> dict[str, Any]:
-    """Wait until the kernel has activated ``device``, at most `CARRIER_S` seconds. Return the interface."""
     deadline = time.monotonic() + CARRIER_S
     while True:
         (found,) = json.loads(_run((*_find_ip(), "-json", "link", "show", "dev", device)))

@@ -23,18 +23,18 @@ KEEPALIVE: Final = "10 60"
 DEVICE_WAITS_S: Final = 60
 """Seconds after which a device without a decision connects again: OpenVPN's default of ``hand-window``.
 
-The server holds the abandoned connection longer. If the agent admitted it, the agent would end the device's present
-connection, which can be at the other server or at another gateway.
+The server holds the abandoned connection longer. The agent must not admit the abandoned connection, because the agent
+would then end the device's present connection.
 """
 HANDSHAKE_S: Final = 300
 """Seconds for which OpenVPN waits for a device's handshake, and for the agent's decision about the device.
 
-After this time without a decision, OpenVPN refuses the device, and the device's program ends. A device itself connects
-again after `DEVICE_WAITS_S` seconds without a decision. If nobody permits a connected device to renew its keys, the
-device connects again after at most 240 s: after 60 s, the device uses the new key, whose packets the server ignores;
-120 s later, the server ends the connection (``keepalive``); 60 s later, the device connects again. Therefore, with more
-than 240 s, a device waits for the agent as long as necessary. The server ends an unfinished handshake after 120 s
-without a packet (``keepalive``).
+After this time without a decision, OpenVPN refuses the device, and the device's program ends. With more than 240 s, no
+device is refused while the agent does not run, because the device connects again earlier. A new device connects again
+after `DEVICE_WAITS_S` seconds. A connected device that renews its keys connects again after at most 240 s: after 60 s,
+the device uses the new key, whose packets the server ignores; 120 s later, the server ends the connection
+(``keepalive``); 60 s later, the device connects again. The server ends an unfinished handshake after 120 s without a
+packet (``keepalive``).
 """
 CIPHERS: Final = "AES-256-GCM:AES-128-GCM:CHACHA20-POLY1305"
 TLS12_CIPHERS: Final = (
@@ -128,7 +128,6 @@ def _transport(protocol: VpnProtocol, *, ipv6: bool) -> str:
 
 
 def _render_block(name: str, text: str) -> str:
-    """Return ``text`` as an inline file of the configuration. Raise Refused if ``text`` contains a closing tag."""
     if "</" in text:
         raise Refused(f"expected a text in PEM form for {name} of the OpenVPN servers, got a text with '</'")
     return f"<{name}>\n{text.strip()}\n</{name}>"

@@ -65,9 +65,8 @@ def find_outside_changes(segments: Iterable[Segment], observed: ObservedOutside)
 def find_outside_faults(segment: Segment, observed: ObservedOutside) -> Iterator[str]:
     """Yield the faults of a network's way to the outside that only the gateway's administrator can correct.
 
-    Yield no faults before the packet filter exists, because ``observed`` lacks the interfaces as long as the filter is
-    missing. If a destination also has IPv4 networks or FQDNs, missing IPv6 forwarding is no fault: guests reach the
-    destination by IPv4.
+    Yield no faults while the packet filter is missing, because ``observed`` then lacks the interfaces. If a destination
+    also has IPv4 networks or FQDNs, missing IPv6 forwarding is no fault: guests reach the destination by IPv4.
     """
     if not has_link(segment) or observed.listing is None:
         return

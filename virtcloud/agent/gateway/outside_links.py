@@ -15,9 +15,9 @@ other clusters, link-local addresses  the chain ``from_clusters`` drops them bef
 destinations that are not allowed     the chain ``from_clusters`` accepts only the cluster's allowed destinations
 ====================================  ================================================================================
 
-A destination with FQDNs has a set of addresses for each IP version. When the addresses change, only the set changes.
-From outside, only answers and packets to published ports (`published_ports`) reach a cluster. The kernel logs new
-connections, up to a limit. For each network and destination, counters count connections, and bytes in each direction.
+A destination with FQDNs has a set of addresses for each IP version. From outside, only answers and packets to published
+ports (`published_ports`) reach a cluster. The kernel logs new connections, up to a limit. For each network and
+destination, counters count connections, and bytes in each direction.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -54,8 +54,8 @@ FORBIDDEN6: Final = "::/127, fe80::/10, fec0::/10, ff00::/8"
 NEIGHBOURS: Final = "icmpv6 type { 135, 136 } ip6 hoplimit 255 accept"
 """The rule that accepts neighbour discovery (RFC 4861) on a link. Hop limit 255: no router forwarded the packet."""
 DIRECTIONS: Final = {"sent": "d", "received": "s"}
-"""The directions in which packets are counted. Each value is the first letter of the field that contains the
-destination's address: ``daddr`` in packets to the destination, ``saddr`` in packets from the destination.
+"""The directions in which packets are counted. Each value is the first letter of the field with the destination's
+address: ``daddr`` in sent packets, ``saddr`` in received packets.
 """
 LOGS_PER_S: Final = 20
 CONNECTIONS, CONNECTIONS_PER_S = 8192, 500
@@ -79,7 +79,7 @@ class LinkAddresses:
 
 
 def find_link_addresses(vlan: int) -> LinkAddresses:
-    """Return the link addresses of the network with this VLAN ID. Each VLAN ID has different addresses."""
+    """Return the link addresses of the network with this VLAN ID."""
     first4, first6 = LINKS4.network_address + 2 * vlan, LINKS6.network_address + 2 * vlan
     ends4 = [IPv4Interface((int(first4) + end, 31)) for end in (0, 1)]
     ends6 = [IPv6Interface((int(first6) + end, 127)) for end in (0, 1)]
@@ -207,10 +207,6 @@ def _common_rules() -> Iterator[str]:
 
 
 def _list_forbidding_rules(link: OutsideLink | None = None) -> Iterator[str]:
-    """Yield the rules that drop packets to addresses that no destination may contain.
-
-    These addresses are `FORBIDDEN4`, `FORBIDDEN6`, the ranges of links, and the gateway's addresses in ``link``.
-    """
     own = link.addresses if link is not None else ()
     for version, family, forbidden, links in ((4, "ip", FORBIDDEN4, LINKS4), (6, "ip6", FORBIDDEN6, LINKS6)):
         texts = [forbidden, str(links), *(str(address) for address in own if address.version == version)]

@@ -1,7 +1,6 @@
 """Reports to SBF about the use of destinations outside the guests' networks: the counters, and the addresses of FQDNs.
 
-When the agent starts, each minute, and when addresses of FQDNs change, the agent compares the use with its last report.
-If there is a difference, the agent sends a report.
+The agent reports a changed use: at the agent's start, each minute, and when addresses of FQDNs change.
 """
 
 import threading
@@ -52,7 +51,7 @@ class DestinationUseReporter:
     """Reports to SBF how guests use outside destinations through one gateway."""
 
     def __init__(self, gateway: Name, sbf: DestinationUseApi, read: Callable[[], tuple[DestinationUse, ...]]) -> None:
-        """Create a reporter. ``read`` returns the use."""
+        """Create a reporter."""
         self._gateway = gateway
         self._sbf = sbf
         self._read = read

@@ -1,7 +1,4 @@
-"""The kernel's packet filter between the links of a gateway's networks and the gateway's other interfaces.
-
-A link (`outside_links`) connects the gateway's main namespace with the namespace of a network.
-"""
+"""The kernel's packet filter between the links of a gateway's networks and the gateway's other interfaces."""
 
 import errno
 import threading
@@ -94,9 +91,8 @@ class OutsideRouting:
     def receive(self, segments: Sequence[Segment]) -> None:
         """Record the networks of a wanted document. Request the addresses of the FQDNs in these networks' destinations.
 
-        `restore` uses the recorded networks. The packet filter is not changed. The thread of `FqdnAddresses` resolves
-        the FQDNs later. If the last removal of the connections of ended publications failed or was interrupted, repeat
-        the removal. A kernel without ctnetlink needs no repetition.
+        The packet filter is not changed. If the last removal of the connections of ended publications failed or was
+        interrupted, repeat the removal.
         """
         if self._fqdns is not None:
             routers = [segment.router for segment in segments if segment.router is not None]
@@ -139,9 +135,8 @@ class OutsideRouting:
         """Replace the packet filter, and enable forwarding at the gateway's interfaces towards the outside.
 
         If no network has a link to the outside, remove the packet filter. Skip a missing interface:
-        `find_outside_faults` reports the missing interface. When the interface has been created, the next reading finds
-        that the interface does not forward packets. Log a warning if a destination has IPv6 networks and the gateway
-        does not forward IPv6 packets. Raise Refused if the kernel refuses the filter.
+        `find_outside_faults` reports the missing interface. Log a warning if a destination has IPv6 networks and the
+        gateway does not forward IPv6 packets. Raise Refused if the kernel refuses the filter.
         """
         with self._lock:
             self._segments = tuple(segments)
@@ -159,7 +154,6 @@ class OutsideRouting:
             log.warning("ipv6_not_forwarded", destinations=", ".join(needing), remedy=FORWARD_IPV6)
 
     def _replace_filter(self) -> None:
-        """Write the wanted packet filter, and remove the connections of publications that have ended."""
         self._is_cleaned = False
         if self._wanted is None:
             self._tables.remove(*TABLE)
@@ -169,12 +163,11 @@ class OutsideRouting:
 
 
 def _forwards_ipv6() -> bool:
-    """Return False if the sysctl for the forwarding of IPv6 packets is 0. A kernel without IPv6 has no sysctl."""
     return not FORWARDING6.exists() or FORWARDING6.read_text().strip() != "0"
 
 
 def _remove_ended_connections(segments: Iterable[Segment]) -> bool:
-    """Remove the connections of ended publications from the connection table. Return False to request a repetition.
+    """Return False to request a repetition.
 
     If the removal fails, only log the error, because the packet filter drops these connections' packets anyway. An
     error in the table's answers must not end the agent: after each start, the agent calls `OutsideRouting.receive`

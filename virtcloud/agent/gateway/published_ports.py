@@ -39,7 +39,7 @@ _IPV4: Final = 4
 
 
 def make_outer_chains(segments: Iterable[Segment], link_addresses: Iterable[tuple[str, ...]]) -> dict[str, OwnedChain]:
-    """Return the main namespace's chains that publish guests. The keys are the chains' names.
+    """Return the main namespace's chains that publish guests.
 
     Return {} if there are no publications. For each of ``segments``, in the same order, ``link_addresses`` has the
     addresses of the link's end in the network's namespace.
@@ -108,7 +108,7 @@ def list_translations(segment: Segment, link: tuple[str, ...]) -> Iterator[Trans
 def list_inner_translations(segment: Segment, link: tuple[str, ...], outside: str) -> Iterator[str]:
     """Yield the rules of the chain ``prerouting`` in a network's namespace.
 
-    ``link`` are the addresses of the link's end in the network's namespace. ``outside`` is the interface of this end.
+    ``outside`` is the interface of the link's end in this namespace.
     """
     for one in segment.publications:
         family, guest = _describe(one, str(one.guest_address))
@@ -150,7 +150,6 @@ def list_inner_sources(segment: Segment, device: str) -> Iterator[str]:
 
 
 def _describe(published: PublishedPort, address: str) -> tuple[str, str]:
-    """Return "ip" or "ip6" for a publication, and ``address`` in nft(8)'s notation before a port: IPv6 in brackets."""
     return ("ip", address) if published.address.version == _IPV4 else ("ip6", f"[{address}]")
 
 

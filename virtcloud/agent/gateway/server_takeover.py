@@ -1,12 +1,12 @@
 """Takes over a running OpenVPN server that an earlier agent process started.
 
-The server's connections continue while no agent runs. By the recorded sessions, the new agent process finds out who is
-connected, and ends connections that are not recorded.
+By the recorded sessions, the new agent process finds out who is connected, and ends connections that are not recorded.
 
 Every hour, a connection renews its keys, and OpenVPN asks the agent for permission. OpenVPN does not repeat a request
 that arrived while no agent was connected. After `openvpn_config.HANDSHAKE_S` seconds without an answer, OpenVPN refuses
-the device, and the device's program ends. Therefore the new agent process answers requests that it has not received:
-OpenVPN numbers the keys of a connection in ascending order, and refuses commands for keys that do not exist.
+the device, and the device's program ends. The new agent process does not know the lost requests. OpenVPN numbers the
+keys of a connection in ascending order. Therefore the agent answers requests for the next keys. OpenVPN refuses answers
+for keys that do not exist.
 """
 
 import time
@@ -68,7 +68,7 @@ def take_over_server(connection: ManagementSocket, records: Iterable[DeviceSessi
 
 
 def _permit_lost_renewals(connection: ManagementSocket, session: DeviceSession, now: datetime) -> list[ManagementEvent]:
-    """Permit the renewals of a connection before the session's end. Return the events that arrived.
+    """Permit the renewals of a connection before the session's end.
 
     OpenVPN itself refuses a renewal with another certificate than the connection's certificate.
     """
@@ -87,7 +87,6 @@ def _list_next_requests(session: DeviceSession, key: int) -> Iterator[DeviceRequ
 
 
 def _end_unknown(connection: ManagementSocket, rows: Sequence[ClientRow]) -> list[ManagementEvent]:
-    """End connections, and wait until OpenVPN has closed them. Return the events that arrived."""
     for row in rows:
         connection.send(render_notice(row.client, RESTARTED, connects_again=True))
     events = _request_status(connection)  # this answer follows the answers to the notices

@@ -1,7 +1,7 @@
 """The connections of a VPN server, as the agent records them on the host and reports them to SBF.
 
-By the record, a restarted agent recognizes open connections. If the record cannot be written, devices can connect
-nevertheless. After a restart of the agent, these devices are disconnected, and connect again.
+By the record, a restarted agent recognizes open connections. If a connection could not be recorded, the restarted agent
+disconnects the device, and the device connects again.
 """
 
 from pathlib import Path

@@ -1,7 +1,6 @@
 """The grants and the latest connection of each profile, shared by all OpenVPN servers of a gateway.
 
-A profile may have only one open connection, counted over all servers of the gateway. A new connection with the profile
-ends the older connection (`device_control`).
+A profile may have only one open connection, counted over all servers of the gateway.
 """
 
 import threading
@@ -19,7 +18,7 @@ def _read_clock() -> datetime:
 
 @dataclass(slots=True)
 class SharedGrants:
-    """The shared data. The reconciler's thread and the threads of all servers use the same object.
+    """The shared data.
 
     ``grants`` is None until the agent has received a wanted document. ``latest`` maps each profile to three values
     about its latest connection: the start time, the server's protocol, and OpenVPN's number of the connection.

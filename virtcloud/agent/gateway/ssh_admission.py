@@ -91,8 +91,8 @@ def find_grant(proven: ProvenUser, segments: Iterable[Segment], now: datetime) -
 def find_target(proven: ProvenUser, guest: str, segments: Iterable[Segment], now: datetime) -> SshTarget:
     """Return the guest with the name ``guest`` that a user may reach.
 
-    If several clusters have such a guest, prefer the guest of the certificate's cluster. Raise Forbidden if the user
-    has no grant, or the network has no such guest.
+    If several clusters have such a guest, prefer the guest of the certificate's cluster. Raise Forbidden as
+    `find_grant` does, or if the network has no such guest.
     """
     segment, grant = find_grant(proven, segments, now)
     guests = segment.ssh.guests if segment.ssh else ()
@@ -142,7 +142,6 @@ def _key(session: SshSession) -> tuple[str, str, str, str]:
 
 
 def _index(segments: Iterable[Segment]) -> dict[tuple[str, str, str, str], SshGrant]:
-    """Return the grant of each user for each guest, by network, cluster, user, and name of the guest."""
     return {
         (segment.id, grant.cluster, grant.user, name_guest(guest)): grant
         for segment in segments

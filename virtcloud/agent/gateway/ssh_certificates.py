@@ -38,7 +38,7 @@ def verify_certificate(proof: str, authority: PublicKey, now: datetime) -> Prove
     * ``proof`` is no line about a user's certificate.
     * The certificate is not valid at the time ``now``.
     * A key other than ``authority`` signed the certificate.
-    * A claim is missing.
+    * A claim is missing or has another form.
     """
     certificate = _parse_certificate(proof)
     try:
@@ -65,10 +65,9 @@ def _parse_certificate(proof: str) -> SSHCertificate:
 
 
 def _read_claims(certificate: SSHCertificate) -> ProvenUser:
-    """Return the claims of a certificate. Raise Forbidden if a claim is missing.
+    """Return the claims of a certificate with two principals in any order.
 
-    The certificate must have two principals in any order: `ACCOUNT`, with which all users log in to the gateway's sshd,
-    and the ID of the cluster.
+    The principals are `ACCOUNT`, with which all users log in to the gateway's sshd, and the ID of the cluster.
     """
     principals = {name.decode(errors="replace") for name in certificate.valid_principals}
     user, _, serial = certificate.key_id.decode(errors="replace").rpartition("/")

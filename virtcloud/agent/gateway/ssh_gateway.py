@@ -1,7 +1,6 @@
 """SSH access through this gateway: the gateway's sshd, and users' connections to guests.
 
-The sshd and the connections continue while the agent restarts. The restarted agent finds the sshd and the connections
-by records in files. While no agent runs, no user can open a connection.
+The sshd and the connections continue while the agent restarts. While no agent runs, no user can open a connection.
 """
 
 import inspect
@@ -136,7 +135,7 @@ class SshGateway:
             self.ensure_no_sshd()
 
     def ensure_sshd(self, server: SshServer) -> None:
-        """Stop a running sshd, and start the sshd for ``server``. Raise Refused if the new sshd does not start."""
+        """Stop a running sshd, and start the sshd for ``server``. Raise Refused if one of these steps fails."""
         self._stop_sshd()
         with refuse_os_errors(f"create the folder of the sshd in {self._folder}"):
             (self._folder / REQUESTS).mkdir(parents=True, exist_ok=True, mode=0o755)
@@ -182,14 +181,11 @@ class SshGateway:
         self._requests = None
 
     def _ensure_requests(self) -> None:
-        """Start two threads, unless they run: one answers relays, the other controls connections.
-
-        Take over the recorded connections of an earlier agent process. After an error, the next call tries again.
-        """
+        """Start two threads, unless they run: one answers relays, the other controls connections."""
         if self._requests is not None:
             return
-        # `close` calls `SshSessions.stop`, which requests that the former thread ends. This thread may still run. Wait
-        # until the former threads have ended. Otherwise, a new thread could receive the request and end instead.
+        # `close` requests the end of the former threads, which may still run. Wait until the former threads have ended.
+        # Otherwise, a new thread could receive the request and end instead.
         for thread in self._threads:
             thread.join()
         self._threads, path = [], self._folder / REQUESTS / SOCKET
@@ -231,9 +227,9 @@ class SshGateway:
         }
 
     def _stop_sshd(self) -> None:
-        """Kill the sshd, and thereby all processes of the sshd's PID namespace. Raise Refused if the sshd does not end.
+        """Kill the sshd: the kernel then kills all processes of the sshd's PID namespace.
 
-        Without a readable record, find the sshd by `_find_running`.
+        Raise Refused if the sshd does not end.
         """
         record = read_record(self._folder / RECORD, SshdRecord)
         for running in self._find_running() if record is None else [record]:

@@ -1,9 +1,8 @@
 """The agent's socket for the relays of a gateway's sshd.
 
 The sshd runs a relay for each session of a user (`ssh_relay_program`). The relay requests a connection to a guest. A
-separate thread answers each request. The thread checks the request, connects to the guest, and sends the connected
-socket to the relay. A request without a grant waits for a new wanted document. The thread refuses the request if no
-wanted document contains the grant within `GRANT_S` seconds.
+separate thread answers each request. A request without a grant waits up to `GRANT_S` seconds for a wanted document with
+the grant.
 """
 
 import array
@@ -70,7 +69,7 @@ class SshGrants:
     """
 
     def __init__(self, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        """Create an object without grants. ``clock`` returns the present time."""
+        """Create an object without grants."""
         self.clock = clock
         self.segments: tuple[Segment, ...] | None = None
         self.authority: PublicKey | None = None
@@ -199,9 +198,9 @@ class SshRequests:
     def _count_waiting(self, awaited: str, user: UserName, limit: int) -> Iterator[None]:
         """Count a waiting request within the block.
 
-        Raise TooManyRequests if the user already has the permitted number of waiting requests. This number is the
-        smaller of two values, but at least 1: ``limit``, and half of the threads that other users' waiting requests
-        leave free. Count only requests that wait for ``awaited``.
+        Raise TooManyRequests if the user already has the permitted number of requests that wait for ``awaited``. The
+        permitted number is at least 1. Otherwise it is the smaller of two values: ``limit``, and half of the threads
+        that other users' waiting requests leave free.
         """
         with self._lock:
             others = sum(count for key, count in self._counts.items() if key[0] == awaited and key[1] != user)

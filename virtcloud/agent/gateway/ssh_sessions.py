@@ -31,8 +31,7 @@ MAX_SESSIONS: Final = 1024
 CHECK_S: Final = 5.0
 """Longest time in seconds between two searches for grants that have ended.
 
-Without this limit, connections would continue after the end of their grants if the host's clock is set forward while
-`SshSessions.run` waits.
+Otherwise, a clock that is set forward while `SshSessions.run` waits would delay the end of connections.
 """
 
 
@@ -165,9 +164,9 @@ class SshSessions:
             )
 
     def _add(self, session: SshSession, *, is_limited: bool = False) -> None:
-        """Add a connection. Raise OSError if its relay has ended.
+        """Add a connection. Raise OSError if the relay has ended.
 
-        If ``is_limited`` is true and a limit would be exceeded, raise TooManyRequests.
+        Raise TooManyRequests if ``is_limited`` is true and a limit would be exceeded.
         """
         descriptor = os.pidfd_open(session.pid)
         with ExitStack() as refused:

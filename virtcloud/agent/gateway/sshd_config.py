@@ -1,7 +1,7 @@
 """The configuration of a gateway's sshd (sshd_config(5), OpenSSH 9.2), and the files that the sshd sees. Pure.
 
 The sshd runs as an unprivileged account. For each session, the sshd runs only the relay (`ssh_relay_program`), which is
-the account's shell. The sshd offers no other shell, no terminal and no forwarding, and accepts only users with a
+the account's shell. The sshd offers no other shell, no terminal and no forwarding. The sshd accepts only users with a
 certificate of SBF's SSH authority.
 """
 

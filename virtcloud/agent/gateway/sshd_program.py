@@ -50,7 +50,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
-    """Start sshd. After the error of a step, print the error and exit with code 1."""
+    """Start sshd. Exit with code 1 and a message after an error."""
     try:
         _start()
     except OSError as error:
@@ -80,8 +80,8 @@ def _start() -> None:
 def _mount_files(spec: dict[str, Any]) -> None:
     """Replace /etc, so that it contains the sshd's files in ``spec["folder"]`` and the files in ``spec["replaced"]``.
 
-    Symbolic links lead to the other files of the host's /etc. Mounts on the single files would not suffice: when the
-    host replaces a file, the kernel removes the mount on the file (rename(2)).
+    Symbolic links lead to the other files of the host's /etc. Mounts of single files would not suffice: the kernel
+    removes such a mount when the host replaces the file (rename(2)).
     """
     socket_folder = os.open(spec["socket_folder"], os.O_PATH | os.O_DIRECTORY)  # a later mount may hide this path
     _mount("none", "/", None, MS_REC | MS_SLAVE)  # a file system that the host unmounts is unmounted here too
@@ -119,7 +119,6 @@ def _mount_etc(omitted: Collection[str]) -> None:
 
 
 def _write(path: Path, text: str, spec: dict[str, Any]) -> None:
-    """Write a file. All users can read a file that replaces a file of the host. Other files belong to sshd's user."""
     path.write_text(text)
     if path.name in spec["replaced"].values():
         path.chmod(0o444)
@@ -135,10 +134,7 @@ def _mount(source: str, target: str, kind: str | None, flags: int, options: str 
 
 
 def _choose_arguments(argv: list[str]) -> list[str]:
-    """Return sshd with its arguments: ``argv``, and `NO_PENALTIES` if this sshd knows the option.
-
-    Raise OSError if sshd refuses its configuration.
-    """
+    """Return sshd with its arguments: ``argv``, and `NO_PENALTIES` if this sshd knows the option."""
     if not _find_fault(extended := [*argv, *NO_PENALTIES]):
         return extended
     if fault := _find_fault(argv):
@@ -147,7 +143,6 @@ def _choose_arguments(argv: list[str]) -> list[str]:
 
 
 def _find_fault(argv: list[str]) -> str:
-    """Return why sshd refuses its configuration, or "" if sshd accepts it."""
     done = subprocess.run([argv[0], "-t", *argv[2:]], capture_output=True, text=True, check=False)  # noqa: S603 - sshd
     if done.returncode == 0:
         return ""

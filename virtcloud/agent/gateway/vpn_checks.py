@@ -19,10 +19,7 @@ SOCKETS: Final = {VpnProtocol.UDP: socket.SOCK_DGRAM, VpnProtocol.TCP: socket.SO
 
 
 def list_vpn_checks(server: VpnServer, folder: Path) -> dict[str, Callable[[], str]]:
-    """Return check functions by name. A function returns its observation, or raises Refused or OSError.
-
-    ``folder`` has the records of the servers.
-    """
+    """Return check functions by name. A function returns its observation, or raises Refused or OSError."""
     ports = {
         f"OpenVPN at {protocol} port {port}": partial(_check_port, protocol, port, folder)
         for protocol, port in server.ports.items()

@@ -187,7 +187,6 @@ def list_device_ports(segment: Segment, wanted: HostWanted) -> Iterator[DevicePo
 
 
 def _list_server_macs(segment: Segment) -> Iterator[str]:
-    """Yield the MAC addresses of the hosts' DHCP and DNS servers and of this gateway in a network."""
     if segment.host_services:
         yield HOST_SERVICE_MAC
     if segment.gateway_addresses:
@@ -213,10 +212,7 @@ def find_vpn_removals(wanted: HostWanted, observed: ObservedVpn) -> Iterator[Vpn
 
 
 def find_server_starts(wanted: HostWanted, observed: ObservedVpn) -> Iterator[LimitVpnConnections | RunVpnServer]:
-    """Yield the steps that start missing servers, and restart servers with faults or outdated settings.
-
-    If the limits of connections have faults, the first step corrects the limits.
-    """
+    """Yield the steps that start missing servers, and restart servers with faults or outdated settings."""
     if observed.limit_faults:
         port = wanted.vpn.ports.get(VpnProtocol.TCP) if wanted.vpn else None
         yield LimitVpnConnections(port, observed.limit_faults)

@@ -1,7 +1,6 @@
 """The VPN of this gateway: its OpenVPN servers, and the users' devices that connect to these servers.
 
-The servers and connections continue while the agent restarts. The restarted agent finds the servers and connections by
-records in files. While no agent runs, no new device can connect.
+The servers and connections continue while the agent restarts. While no agent runs, no new device can connect.
 """
 
 import threading
@@ -203,7 +202,6 @@ class VpnGateway:
         return ObservedVpnServer(protocol, record.config, tuple(faults), control.sessions if control else ())
 
     def _has_remains(self, protocol: VpnProtocol, interfaces: Sequence[KernelInterface]) -> bool:
-        """Return whether the tap or a file of a server exists."""
         has_tap = any(is_own_tap(interface, DEVICES[protocol]) for interface in interfaces)
         return has_tap or bool(list_server_files(self._path(protocol)))
 
@@ -259,7 +257,7 @@ class VpnGateway:
         """Wait until the connections with the client IDs ``step.clients`` have ended.
 
         If the agent does not control the server, stop the server. If the connections do not end within `END_S`, stop
-        the server and raise Refused. The reconciler then starts the server again.
+        the server and raise Refused.
         """
         control, deadline = self._controls.get(step.protocol), time.monotonic() + END_S
         while control is not None and control.fault is None:

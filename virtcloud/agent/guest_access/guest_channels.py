@@ -160,10 +160,7 @@ class LogChannel:
 
 @contextmanager
 def _open_log(path: Path) -> Iterator[int | None]:
-    """Open a log file, yield the file's descriptor, and close the file at the end of the block.
-
-    Yield None if the file does not exist or is a symbolic link.
-    """
+    """Yield a descriptor of a log, or None if the file is missing, is a symbolic link or cannot be read."""
     with ExitStack() as stack:
         descriptor = None
         with suppress(OSError):

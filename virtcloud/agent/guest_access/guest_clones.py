@@ -1,8 +1,8 @@
 """Clones of guests: the root or disk of a stopped guest becomes an image in SBF's catalogue.
 
 A session of kind ``clone`` starts a clone, and sends the progress as lines of JSON. The agent packs the root or disk
-into a temporary file, because SBF requires the checksum and the size before the content. Then the agent uploads the
-file. If the user disconnects, the agent stops the clone, and SBF discards the upload.
+into a temporary file, because SBF requires the checksum and the size before the content. If the user disconnects, the
+agent stops the clone, and SBF discards the upload.
 """
 
 import queue
@@ -29,9 +29,9 @@ REPORT_S: Final = 0.5
 """Shortest time in seconds between two lines of progress, except lines that must always be sent."""
 CloneSource = GuestRoot | StoppedGuestDisk
 ReserveSource = Callable[[str, str], AbstractContextManager[CloneSource]]
-"""Function that returns a context manager, which reserves a guest's root or disk during the ``with`` block.
+"""A function that reserves a guest's root or disk during a ``with`` block. The guest cannot start during the block.
 
-The arguments are the names of the domain and of the guest. The guest cannot start during the ``with`` block.
+The arguments are the names of the domain and of the guest.
 """
 
 
@@ -44,7 +44,7 @@ class CloneApi(Protocol):
     def upload_clone(
         self, element: str, session: GuestSession, content: ImageContent, data: Iterable[bytes]
     ) -> CatalogueImage:
-        """Upload the image ``data`` to SBF for a session of this host. Return the image's entry in SBF's catalogue."""
+        """Upload the image ``data`` to SBF for a session of this host."""
 
 
 class CloneCancelledError(Exception):
@@ -96,7 +96,7 @@ class GuestCloner:
     """Makes images from the roots and disks of this host's stopped guests."""
 
     def __init__(self, element: Name, folder: Path, reserve: ReserveSource, sbf: CloneApi) -> None:
-        """Create an object that writes archives to the file system of ``folder``. ``element`` is this host."""
+        """Create an object that writes archives to the file system of ``folder``."""
         self._element = element
         self._folder = folder
         self._reserve = reserve
@@ -123,8 +123,7 @@ class GuestCloner:
     def _require_stopped(self, session: GuestSession) -> GuestWanted:
         """Return the session's guest in the current wanted document of this host.
 
-        Raise Refused unless the document wants the guest stopped. The caller has reserved the guest, so the guest
-        cannot start later.
+        The caller has reserved the guest, so the guest cannot start later.
         """
         segment = find_segment(self._sbf.wanted(self._element).wanted, session)
         guest = next(guest for guest in segment.guests if guest.name == session.guest)

@@ -23,7 +23,7 @@ from virtcloud.model.values import ClusterKey, Name
 from virtcloud.model.wanted import Segment
 
 PREFIX = SESSIONS_PREFIX
-"""The key of a network's relay is this prefix and the network's ID. The name of the relay's socket contains the key."""
+"""The key of a network's relay is this prefix and the network's ID."""
 
 
 class NetworkRelays(Protocol):
@@ -95,10 +95,10 @@ class GuestPorts:
                         self._relays.ensure_none(key)
 
     def _ensure(self, key: str, segment: Segment, address: IPv4Interface | IPv6Interface) -> Path:
-        """Return the path of the relay's socket. Create the relay if necessary.
+        """Create the relay if necessary. Return the path of its socket.
 
-        While other threads use a relay, the relay is replaced only in two cases: the relay does not reach the subnet of
-        ``address``, or the network's VLAN ID has changed.
+        Replace a relay in use only if it does not reach the subnet of ``address``, or the network's VLAN ID has
+        changed.
         """
         access = _describe_access(key, segment)
         opened = self._open.get(key)
@@ -141,7 +141,7 @@ def _describe_access(key: str, segment: Segment) -> JobAccess:
 def _find_rank(segment: Segment) -> int:
     """Return the index of this host's first guest among all guests of the network.
 
-    Every host with a guest in ``segment.peers`` has a different index. Return 0 for a host without such a guest.
+    Every host with a guest in ``segment.peers`` has a different index.
     """
     local = {(guest.name, guest.addresses) for guest in segment.guests}
     ranks = [rank for rank, peer in enumerate(segment.peers) if (peer.name, peer.addresses) in local]

@@ -1,8 +1,7 @@
 """The host's side of sessions between users and guests, and of SBF's checks of paths.
 
 The agent makes only outbound connections to SBF. One thread uses long polls to wait for new sessions. Each session has
-a separate thread, which connects to SBF, checks that the guest is wanted on this host, and connects to the guest. Then
-this thread copies data in both directions until one side ends.
+a separate thread, which copies data in both directions until one side ends.
 """
 
 import threading

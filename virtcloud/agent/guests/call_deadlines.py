@@ -41,7 +41,7 @@ class DeadlineCalls:
     """
 
     def __init__(self, callee: str, remedy: str, clock: Callable[[], float] = time.monotonic) -> None:
-        """Create the object without abandoned calls. ``clock`` returns seconds."""
+        """Create the object without abandoned calls."""
         self._callee = callee
         self._remedy = remedy
         self._clock = clock

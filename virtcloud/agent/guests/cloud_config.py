@@ -25,7 +25,7 @@ CloudConfig = dict[str, Any]
 
 
 def render_cloud_config(generated: CloudConfig, guest: str, user_data: str | None) -> str:
-    """Return the merge of the generated cloud-config and ``user_data``. ``guest`` is the guest's name in messages.
+    """Return the merge of the generated cloud-config and ``user_data``.
 
     Two lists with the same key are concatenated, and two mappings are merged. Any other value of the user replaces the
     generated value. Raise Refused if ``user_data`` is no cloud-config, or if a key's two values are of different kinds.

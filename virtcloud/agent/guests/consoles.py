@@ -54,7 +54,7 @@ class GuestConsoles:
         self._thread: threading.Thread | None = None
 
     def knows(self, domain: str) -> bool:
-        """Return whether the console of a domain was added, has not ended, and, if the console has a log, is open.
+        """Return whether a domain's console was added and has not ended. A console with a log must also be open.
 
         If the console could not be opened, the next call of `add` tries again.
         """
@@ -82,8 +82,8 @@ class GuestConsoles:
     def connect(self, domain: str, listener: Listener) -> Iterator[Callable[[bytes], None]]:
         """Send a console's output to ``listener`` within the block. Yield a function that sends input.
 
-        Several users can be connected with the same console. Raise Refused if the guest does not run, or its console
-        cannot be opened. The yielded function raises Refused if the guest has ended.
+        Raise Refused if the guest does not run, or its console cannot be opened. The yielded function raises Refused if
+        the guest has ended.
         """
         with self._lock:
             console = self._consoles.get(domain)
@@ -159,9 +159,8 @@ class GuestConsoles:
         rest, began = data, time.monotonic()
         deadline = began + min(STALL_S, WRITE_S)
         while rest:
-            # Read the clock before the attempt, so that the rest is discarded only after an attempt that began at or
-            # after the deadline. If the agent was paused past the deadline, this attempt succeeds if the guest has read
-            # input during the pause.
+            # Read the clock before the attempt, so that at least one attempt begins at or after the deadline. If the
+            # agent was paused past the deadline, this attempt succeeds if the guest has read input during the pause.
             now = time.monotonic()
             written = self._write_part(console, rest)
             rest = rest[written:]

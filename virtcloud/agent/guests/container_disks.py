@@ -11,9 +11,7 @@ in the guest's folder    content
 
 A guest accesses only the mounted file system, not the file. If the guest could write to the file, the guest could
 attack the host's kernel with a malformed file system. The disks are kept when the guest or the host restarts, and
-removed with the guest's folder. Before each start of the guest, the agent removes each disk that is no longer in the
-guest's spec. If the wanted size of a disk has changed, the agent also removes this disk, and creates an empty disk of
-the new size.
+removed with the guest's folder.
 """
 
 import os

@@ -1,8 +1,8 @@
 """The first process of a container, and the signal that ends systemd.
 
 The agent does not use libvirt's calls for the first process, because for some containers these calls fail from the
-start of the container until its end (observed with libvirt 9.0). The cause: libvirt's LXC driver receives the process
-ID of the first process in an event, and misses the event if the container starts before the driver has connected to the
+start of the container until its end (observed with libvirt 9.0). libvirt's LXC driver receives the process ID of the
+first process in an event. The driver misses the event if the container starts before the driver has connected to the
 controller process.
 """
 

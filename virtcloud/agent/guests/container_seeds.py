@@ -3,7 +3,7 @@
 If the image has cloud-init, the agent writes the NoCloud data to the root. Otherwise the agent writes the guest's name,
 the guest's SSH host key, the user, the user's authorized SSH keys, and the private key of the cluster's SSH key pair.
 In both cases, the container has read-only access to a folder of the host, as ``/etc/virtcloud``. The files in this
-folder describe the network's other guests. The module ``peer_files.py`` writes these files.
+folder (`peer_files`) describe the network's other guests.
 
 The agent keeps a guest's root while the guest is stopped. At the next start, the agent writes the NoCloud data again.
 Without cloud-init, the agent writes the guest's name and SSH host key again. The agent does not write the user's SSH
@@ -91,7 +91,7 @@ def _write_users_files(files: RootedFiles, seed: GuestSeed, user_id: int, home: 
 
 
 def _ensure_user(files: RootedFiles, name: str) -> tuple[int, str]:
-    """Create the user, unless the image has the user. Return the user's ID and home folder.
+    """Create the user, unless the image has the user.
 
     If the image has sudo, permit a created user to use sudo without a password.
     """

@@ -115,8 +115,8 @@ class ControlGroups:
         """If systemd manages the container's group, limit the container's number of processes.
 
         Do nothing if ``former`` identifies the running libvirt process of the container. Otherwise, set the limit, and
-        return the process ID and start time of this process. After a failure, return ``former``. Log a failure only if
-        the failure differs from the previous failure.
+        return the process ID and start time of this process. After a failure, return ``former``. Log only a failure
+        that differs from the previous failure.
         """
         if not SYSTEMD.exists():
             return former
@@ -136,7 +136,6 @@ class ControlGroups:
     def ensure_none(self, domain: str) -> None:
         """Kill the processes in a guest's parent group, and remove the group with all groups in it.
 
-        If libvirt's process of the container was killed, the container's other processes remain after the guest's end.
         Raise OSError if a group cannot be removed.
         """
         self._failures.pop(domain, None)
@@ -165,7 +164,6 @@ def find_scope(text: str) -> str:
 
 
 def _limit_scope(pid: int, pids: int) -> None:
-    """Limit the number of processes in the scope of the process ``pid``."""
     scope = find_scope(Path(f"/proc/{pid}/cgroup").read_text())
     argv = ["systemctl", "set-property", "--runtime", "--", scope, f"TasksMax={pids}"]
     subprocess.run(argv, check=True, capture_output=True, timeout=COMMAND_TIMEOUT_S)  # noqa: S603 - no shell
@@ -176,7 +174,7 @@ def _path(domain: str) -> Path:
 
 
 def _kill_processes(group: Path) -> None:
-    """Kill all processes in a group and the groups below it. Wait for their end, at most `KILL_TIMEOUT_S`.
+    """Kill all processes in a group and the groups below it.
 
     Do nothing if the group is missing, or the kernel lacks ``cgroup.kill`` (before Linux 5.14).
     """

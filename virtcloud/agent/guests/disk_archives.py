@@ -1,10 +1,10 @@
 """Images made from the disks of stopped virtual machines, without the private keys of the machines' clusters.
 
 The content of the disk is untrusted, so no program of the host mounts the disk. ``qemu-img`` merges the overlay, which
-has the guest's changes, with the image's disk into a raw copy. The overlay is untrusted too, so ``qemu-img`` runs with
-a user ID that no account has, reads only the two files that this process passes, and cannot write much more than the
-disk's size. In the whole copy, this process overwrites the lines of the private keys, also in deleted files. Then
-``qemu-img`` compresses the copy.
+has the guest's changes, with the image's disk into a raw copy. The overlay is untrusted too. Therefore ``qemu-img``
+runs with a user ID that no account has, reads only the two files that this process passes, and cannot write much more
+than the disk's size. In the whole copy, this process overwrites the lines of the private keys, also in deleted files.
+Then ``qemu-img`` compresses the copy.
 """
 
 import errno
@@ -162,8 +162,8 @@ def _convert(
 ) -> Iterator[int]:
     """Convert ``source`` to ``target`` with qemu-img, as the user ``disk.user``. Raise Refused if qemu-img fails.
 
-    qemu-img inherits the open ``files``, which ``source`` names. Yield the number of bytes of ``target`` as progress.
-    ``target`` may be larger than the disk by 1/16 of the disk's size plus 1 MiB, for the tables of qcow2.
+    qemu-img inherits the open ``files``, which ``source`` names. ``target`` may be larger than the disk by 1/16 of the
+    disk's size plus 1 MiB, for the tables of qcow2.
     """
     os.fchown(target.fileno(), disk.user, disk.user)
     limit = f"--fsize={disk.size + disk.size // 16 + MIB}"
@@ -201,7 +201,7 @@ def _convert(
 
 
 def _erase(descriptor: int, lines: list[bytes]) -> Iterator[int]:
-    """Overwrite all ``lines`` in a file. After each block of `READ_BYTES`, yield the block's position.
+    """Overwrite all ``lines`` in a file.
 
     If a line continues in another block, up to `PART` - 1 of its characters may remain in one block.
     """

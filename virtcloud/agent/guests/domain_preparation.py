@@ -114,7 +114,7 @@ class DomainPreparation:
         limits: ContainerLimits | None,
     ) -> DomainEnvironment:
         folder = self.files.ensure(name)
-        # Before the mount, kill the processes of a former container: these processes must not use the mounted root.
+        # Before the mount, kill the processes of a former container, which must not use the mounted root.
         group = self.groups.ensure(name, limits) if limits else None
         root = self.roots.ensure(name, image.rootfs, guest.limits.disk_mb if guest.limits else None)
         ensure_container_disks(folder, guest, root.id_shift)

@@ -207,7 +207,7 @@ def _add_seed(devices: ET.Element, image: Path, machine: MachineDevices) -> None
 
 
 def _add_extra_disk(devices: ET.Element, file: Path) -> ET.Element:
-    """Add an extra disk. Return the disk's element.
+    """Add an extra disk.
 
     The caller must add the driver, target and serial number to the element.
     """

@@ -1,9 +1,8 @@
 """The slots that limit simultaneous fetches of images. A failing server must not delay the images of other servers.
 
-A server is *failing* if the last attempt to fetch a file from this server failed. A fetch from a failing server gets a
-slot only if no fetch from another server waits. Fetches from failing servers leave at least one slot free, unless there
-is only one slot. An attempt to fetch from a server that does not answer takes a minute, and many images can have URLs
-of one server.
+A server is *failing* if the last attempt to fetch a file from this server failed. Fetches from all other servers get
+slots first. Fetches from failing servers leave at least one slot free, unless there is only one slot. An attempt to
+fetch from a server that does not answer takes a minute, and many images can have URLs of one server.
 """
 
 import threading

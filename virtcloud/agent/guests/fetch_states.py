@@ -15,8 +15,8 @@ def identify_fetch(name: Name, source: ImageSource) -> Sha256:
     """Return the identity of the fetch of an image: a digest of the image's source.
 
     If SBF sends the file, the identity also depends on the image's name. The images of two users can have the same
-    checksum and different sources. These images have separate fetches: if the server of one user does not answer, or
-    SBF removed this user's image, the fetch of the other user's image continues.
+    checksum and different sources. These images have separate fetches, so a failing source of one user does not stop
+    the other user's fetch.
     """
     owner = name if source.is_stored else ""
     return Sha256(sha256(f"{owner}\n{source.model_dump_json()}".encode()).hexdigest())

@@ -9,13 +9,11 @@ folder
 ``disk-NAME.raw``    the extra disk NAME: a sparse file, which uses space only for data that the guest wrote
 ===================  ====================================================================================
 
-The disks are kept when the guest or the host restarts. If the image or the wanted size of the overlay changes, the
-agent replaces the overlay by an empty overlay. If the wanted size of an extra disk changes, the agent replaces this
-extra disk by an empty disk. Only root and QEMU's user may read a disk. libvirt makes QEMU's user the owner.
+The disks are kept when the guest or the host restarts. Only root and QEMU's user may read a disk. libvirt makes QEMU's
+user the owner.
 
 The content of an image's disk is untrusted. The agent reads only the header, and refuses a disk that refers to other
-files. Then ``qemu-img`` checks the disk with limits of memory and processor time. An agent that runs as root starts
-``qemu-img`` with a user ID that belongs to no account or, if not all users may read the disk, as the disk's owner.
+files. Then ``qemu-img`` checks the disk with limits of memory and processor time.
 """
 
 import json
@@ -117,7 +115,7 @@ def _is_same(former: DiskRecord | None, record: DiskRecord) -> bool:
 def identify_disk(disk: Path) -> str:
     """Return a text with a disk's path, inode, size and modification time.
 
-    `is_same_image` compares two such texts. Raise OSError if the file is missing.
+    `is_same_image` compares two such texts.
     """
     status = disk.stat()
     return f"{disk} {status.st_ino} {status.st_size} {status.st_mtime_ns}"
@@ -222,8 +220,7 @@ def _run(*argv: str, over: Path, codes: Collection[int] = (0,), lent: IO[bytes] 
     """Run a program and return its output.
 
     If ``lent`` is a file, the program inherits this file, and runs as the user that `_drop_rights` chooses for this
-    file. Raise Refused if the program cannot be started, exceeds `TIMEOUT_S`, or has an exit code that is not in
-    ``codes``.
+    file.
     """
     limited = {} if lent is None else _drop_rights(lent)
     try:
@@ -242,8 +239,8 @@ def _drop_rights(lent: IO[bytes]) -> dict[str, Any]:
     """Return the arguments of subprocess for a program that inherits the file ``lent``.
 
     If the agent does not run as root, the program runs as the agent's user. If the agent runs as root, the program runs
-    as the file's owner or, if all users may read the file, with a user ID that belongs to no account. All users may
-    read the disks of SBF's catalogue, but not always the disks in the folder of images.
+    with a user ID that belongs to no account. If not all users may read the file, the program runs as the file's owner
+    instead. All users may read the disks of SBF's catalogue, but not always the disks in the folder of images.
     """
     status = os.fstat(lent.fileno())
     stranger = secrets.choice(CLONE_IDS)

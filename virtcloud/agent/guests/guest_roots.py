@@ -16,9 +16,6 @@ In a container, user IDs start at 0. On the host, the container's user IDs start
 So the owners of the image's files must be shifted. An idmapped mount (mount_setattr(2)) shifts the owners without a
 change of the files. If the image's file system does not support idmapped mounts, the agent changes the owners in the
 overlay. With the option ``metacopy``, the overlay then copies only owners and modes, not the content.
-
-The layers are kept when a guest or the host restarts. After a change of the image or the wanted size, the layers are
-replaced by empty layers.
 """
 
 import errno
@@ -130,7 +127,7 @@ class GuestRoots:
             remove_tree(tree, self._progress)
 
     def _create_root(self, path: Path, image: Path, shift: int, size_mb: int | None) -> Literal["mount", "files"]:
-        """Create empty layers, and mount the root. Return how the owners are shifted (`RootRecord`).
+        """Create empty layers, and mount the root.
 
         An attempt to create an idmapped mount starts two processes. So if a file system has refused an idmapped mount
         once, make no further attempt with images on this file system.

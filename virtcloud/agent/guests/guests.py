@@ -47,10 +47,9 @@ class LocalGuests:
         """Create an object that runs guests on ``hypervisors``. ``pause`` waits some seconds, or raises StopRequested.
 
         ``roots`` creates the root file systems of containers; the default is a `GuestRoots` that uses the guests'
-        folders. ``cache`` has the images of SBF's catalogue. The consoles of running guests are added to ``consoles``.
-        ``groups`` limits containers; the default is a `ControlGroups`. ``kills`` has the guests whose processes the
-        kernel killed for lack of memory. ``progress`` is called while files of guests are removed, and while files of
-        a container get other owners.
+        folders. The consoles of running guests are added to ``consoles``. ``groups`` limits containers; the default is
+        a `ControlGroups`. ``progress`` is called while files of guests are removed, and while files of a container get
+        other owners.
         """
         self._kills = kills
         self._consoles = consoles
@@ -156,10 +155,10 @@ class LocalGuests:
     def ensure_no_guests(self, cluster: str, guests: tuple[str, ...], kept: tuple[str, ...] = ()) -> None:
         """Stop all ``guests`` at the same time.
 
-        Request the shutdown of each guest. After the grace period, destroy the guests that still run. Then remove the
-        disks and logs of all ``guests`` that are not in ``kept``, including guests that ended before the call. If a
-        hypervisor does not answer, do not remove the disks and logs of guests that no hypervisor lists: these guests
-        may run on the hypervisor that does not answer.
+        Request the shutdown of each guest, and destroy the guests that still run after the grace period. Then remove
+        the disks and logs of all ``guests`` that are not in ``kept``, including guests that ended before the call. If a
+        hypervisor does not answer, keep the disks and logs of guests that no hypervisor lists: these guests may run on
+        the silent hypervisor.
 
         Stop all other guests even if a guest cannot be destroyed. Then raise Refused, or Unreachable if this guest's
         hypervisor does not answer. Also raise Unreachable if a guest may run on a hypervisor that does not list its
@@ -188,7 +187,6 @@ class LocalGuests:
             raise Unreachable("; ".join(unreachable))
 
     def _forget_stopped(self, stopped: Collection[str], kept: Container[str]) -> None:
-        """Remove the consoles of the domains ``stopped``, and the files of those domains that are not in ``kept``."""
         for name in stopped:
             self._remove_console(name)
         for name in stopped:
@@ -202,8 +200,8 @@ class LocalGuests:
     def ensure_no_files(self, cluster: str) -> None:
         """Remove the disks and logs of those guests of a cluster that have no domain.
 
-        For example, a guest that ended by itself has no domain. If a hypervisor does not answer, remove no files.
-        `ensure_no_guests` or `remove_orphaned_files` removes remaining files later.
+        If a hypervisor does not answer, remove no files. `ensure_no_guests` or `remove_orphaned_files` removes
+        remaining files later.
         """
         domains, unreachable = self._hypervisors.list_domains()
         if not unreachable:

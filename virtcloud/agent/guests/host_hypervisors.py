@@ -70,8 +70,8 @@ class HostHypervisors:
         """Return the domains with this name, and whether all hypervisors answered.
 
         If ``target`` does not answer or refuses the search, raise its error. Skip any other hypervisor that does not
-        answer or refuses the search. The guest could be running on a skipped hypervisor, but cannot run twice: the
-        kernel refuses a second interface with the name of the guest's bridge port.
+        answer or refuses the search. The guest may run on a skipped hypervisor. The guest cannot run twice: the kernel
+        refuses a second interface with the name of the guest's bridge port.
         """
         domains: list[GuestDomain] = []
         is_complete = True

@@ -104,18 +104,15 @@ class LibvirtHypervisor:
         self._call(f"start domain {name}", lambda connection: connection.createXML(xml, 0), repeat=False, changes=True)
 
     def set_mtu(self, name: str, mtu: int) -> None:
-        """Set the MTU of a running container's interface. Do nothing for a virtual machine: its XML sets the MTU."""
+        """Set the MTU of a running container's interface."""
         self._call(f"set the MTU of domain {name}", lambda connection: _set_mtu(connection, name, mtu), changes=True)
 
     def shut_down(self, name: str, *, systemd: bool = False) -> None:
-        """Request that a domain shuts down. The guest can ignore the request. Do nothing if the domain is absent.
-
-        ``systemd`` must be true if the domain is a container whose init is systemd, and false for all other domains.
-        """
+        """Request that a domain shuts down. Do nothing if the domain is absent."""
         self._call(f"shut down domain {name}", lambda connection: _shut_down(connection, name, systemd=systemd))
 
     def destroy(self, name: str) -> None:
-        """Stop a domain immediately. Do nothing if the domain is absent."""
+        """Stop a domain immediately."""
         self._call(f"destroy domain {name}", lambda connection: _destroy(connection, name), changes=True)
 
     def find_console(self, name: str) -> str | None:
@@ -139,12 +136,8 @@ class LibvirtHypervisor:
 
         ``repeat``: whether to repeat the call once after the loss of a connection that an earlier call opened.
 
-        Raise Refused if libvirtd refuses the call. Raise Unreachable in these cases:
-
-        * no connection can be opened
-        * the connection is lost, and the call is not repeated
-        * the connection is lost again during the repeated call
-        * `DeadlineCalls.run` raises Unreachable, for example because libvirtd does not answer in time
+        Raise Refused if libvirtd refuses the call. Raise Unreachable without a connection, or without an answer in
+        time.
         """
         seconds = self._deadlines.change_s if changes else self._deadlines.read_s
         try:

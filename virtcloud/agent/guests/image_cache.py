@@ -146,7 +146,6 @@ class ImageCache:
         self.wake()
 
     def _discard(self, fetch: FetchState) -> None:
-        """Remove the files of a failed fetch. If a partial file cannot be removed, log the OSError and return."""
         shutil.rmtree(self._folder.new_folder(fetch.id), ignore_errors=True)
         try:
             remove_partial_file(self._folder.partial_path(fetch.id))
@@ -197,7 +196,7 @@ class ImageCache:
         shutil.rmtree(new, ignore_errors=True)
 
     def _fill(self, fetch: FetchState, partial: Path, new: Path) -> int:
-        """Create an image's content in the folder ``new``. Return the content's size in bytes.
+        """Create an image's content in the folder ``new``.
 
         If the image is a root file system (LXC), only root can enter ``new``, because the file system may contain
         setuid programs. If the image is a disk (QEMU), all users of the host can enter ``new``, because QEMU may run as

@@ -97,8 +97,8 @@ class ImageFetch:
     """The fetch of one image.
 
     If the file is incomplete after an attempt, ``pause`` is called with a number and the error of this attempt. The
-    number is 1 after the first attempt and after each attempt that received data. After any other attempt, the number
-    is greater by 1 than after the previous attempt. ``pause`` waits, or raises the error if no guest needs the image.
+    number is 1 after the first attempt and after each attempt that received data. Each further attempt without data
+    increases the number by 1. ``pause`` waits, or raises the error if no guest needs the image.
     """
 
     sources: ImageSources

@@ -57,7 +57,7 @@ class ImageFolder:
     def record_use(self, source: ImageSource, guest_folder: Path) -> None:
         """Record durably that a guest uses an image, in addition to the images that the guest's former domains may use.
 
-        `end_former_uses` ends the former uses. The record ends when the guest's folder is removed.
+        The record ends when the guest's folder is removed.
 
         After a power failure, an image without a record could be evicted, although the guest's disk needs the image.
         Raise Refused if the record cannot be written. If another program removed the file `SIZE`, the time of the last
@@ -79,8 +79,8 @@ class ImageFolder:
     def list_unused(self, fetches: Iterable[tuple[Sha256, Sha256]]) -> list[Path]:
         """Return the images and partial files that no guest and no fetch uses, the least recently used first.
 
-        ``fetches`` are the identities of running fetches, each with the checksum of its image. A partial file that is
-        named after an image's checksum, by an earlier version of the agent, is unused.
+        ``fetches`` are the identities of running fetches, each with the checksum of its image. The partial files of
+        earlier versions of the agent are named after an image's checksum, and are unused.
         """
         used = set[str]().union(*{_read_checksums(path) for path in self.guests.glob(f"*/{CHECKSUM}")})
         used |= {name for fetch, checksum in fetches for name in (self.partial_path(fetch).name, checksum)}

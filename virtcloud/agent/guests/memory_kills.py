@@ -1,8 +1,7 @@
 """Guests whose processes the kernel killed for lack of memory, found in the kernel's log.
 
-For such a kill, the kernel logs a line ``oom-kill:…`` with the process's control group. The kernel logs such lines for
-containers and virtual machines, with both versions of control groups, with or without systemd. The counters of the
-control group cannot be read, because the group does not exist after the end of the guest.
+For such a kill, the kernel logs a line ``oom-kill:…`` with the process's control group. The counters of the control
+group cannot be read, because the group does not exist after the end of the guest.
 
 A container can survive the kill of a process. Such a kill must not explain a later end of the container. Therefore the
 agent reads the log at each reading of the host. The agent ignores a kill if the agent read the kill more than `_LATE_S`
@@ -47,7 +46,7 @@ class MemoryKills:
     """The kills since the creation of this object. If the kernel's log cannot be read, no kill is recorded."""
 
     def __init__(self, log: Path = KERNEL_LOG, clock: Callable[[], float] = time.monotonic) -> None:
-        """Open the log at its end. ``clock`` returns seconds."""
+        """Open the log at its end."""
         self._clock = clock
         self._kills: dict[str, tuple[float, EndCause]] = {}
         """The time when a kill was read, and the cause, by control group."""

@@ -1,9 +1,9 @@
 """The files that describe all guests of a network to each guest: names, host keys, and MPI host files.
 
 A guest can use plain names (``n1``) only for guests of its own cluster. So a plain name never denotes a guest of
-another cluster, even if a guest of another cluster in the network later gets the name of a guest that has ended. Every
-guest also has a full name with its cluster's key (``n1.demo.internal``). The domain ``internal`` is reserved for
-private networks. So no full name is a name of the Internet.
+another cluster, even after a guest has ended. Every guest also has a full name with its cluster's key
+(``n1.demo.internal``). The domain ``internal`` is reserved for private networks. So no full name is a name of the
+Internet.
 
 The agent mounts the folder of a container's peer files read-only in the container as ``/etc/virtcloud``. When another
 cluster joins or leaves the network, the agent replaces the files while the container runs.
@@ -77,8 +77,8 @@ def cluster_key(segment: Segment, guest: GuestWanted) -> ClusterKey:
 def full_name(name: str, key: str) -> str:
     """Return a guest's full name, which is unique in the network and legal in DNS (RFC 1123).
 
-    For example, "n1" and "demo" become "n1.demo.internal". If the key or the name is not legal, a label replaces the
-    key or name. The label consists of the legal characters of the key or name, and a digest.
+    For example, "n1" and "demo" become "n1.demo.internal". If the key or the name is not legal, its legal characters
+    and a digest form a label that replaces it.
     """
     is_legal = len(key) <= MAX_KEY and not HASHED.fullmatch(key) and all(map(LABEL.fullmatch, key.split(".")))
     domain = key if is_legal else _hashed_label(key)
@@ -102,9 +102,9 @@ def _hosts_lines(peers: list[Peer], own_key: str) -> Iterator[str]:
 
 
 def _service_lines(segment: Segment, own_key: str) -> Iterator[str]:
-    """Yield the lines of ``hosts`` for the network's services: the full name and, if unambiguous, the plain name.
+    """Yield the lines of ``hosts`` for the network's services.
 
-    The plain name is ambiguous if a guest of the cluster with the key ``own_key`` has the same name.
+    The plain name of a service is omitted if a guest of the cluster ``own_key`` has the same name.
     """
     own_names = {peer.name for peer in segment.peers if peer.cluster == own_key}
     for service, address in list_service_addresses(segment):

@@ -218,7 +218,7 @@ def _write_new(name: str, folder: int, content: str, owner: tuple[int, int], mod
 
 
 def _read_regular_file(descriptor: int, path: str) -> str:
-    """Return the content of a regular file. Raise OSError for another kind of file.
+    """Return the content of a regular file.
 
     Opening a device can have side effects. Therefore ``descriptor`` is only a reference to the file (O_PATH), and the
     file is opened after the check of the file's type.

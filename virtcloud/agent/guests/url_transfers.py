@@ -148,7 +148,6 @@ def _request(
 
 
 def _exchange(connection: HTTPConnection, url: str, headers: dict[str, str]) -> HTTPResponse:
-    """Send a request and return the answer, without its body. If this fails, close the connection."""
     parts = urlsplit(url)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     try:
@@ -211,7 +210,7 @@ def _select_public(host: str, addresses: Collection[str]) -> list[str]:
 
 
 def _connect_to_first(addresses: Sequence[str], port: int, deadline: float) -> socket.socket:
-    """Connect to the first address that accepts a connection. Raise OSError if no address accepts a connection.
+    """Connect to the first address that accepts a connection.
 
     ``deadline`` is a time of ``time.monotonic()``. Each attempt can take an equal part of the remaining time.
     """

@@ -13,8 +13,7 @@ forwards no packets, and ends with its last process.
 
 If the specification has neighbours, the program also binds each guest address to one guest (`guest_identity`).
 
-Until dnsmasq is ready, dnsmasq writes errors to its standard output. As soon as dnsmasq is ready, dnsmasq closes its
-standard output.
+dnsmasq writes errors to its standard output, and closes this output when it is ready.
 """
 
 import ctypes
@@ -72,7 +71,7 @@ class RouteEntry(ctypes.Structure):
 
 
 def main() -> None:
-    """Start dnsmasq. After the error of a step, print the error and exit with code 1."""
+    """Start dnsmasq. Exit with code 1 and a message after an error."""
     try:
         _start()
     except OSError as error:

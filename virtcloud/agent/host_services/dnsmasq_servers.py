@@ -120,7 +120,7 @@ class DnsmasqServers:
         return (*(found[key] for key in sorted(found)), *remains)
 
     def apply(self, step: ServeGuests | StopServing) -> None:
-        """Apply one step. Idempotent. Raise the errors of `ensure_server` and `ensure_no_server`."""
+        """Apply one step. Raise the errors of `ensure_server` and `ensure_no_server`."""
         if isinstance(step, ServeGuests):
             self.ensure_server(step.segment)
         else:
@@ -200,7 +200,7 @@ class DnsmasqServers:
         return record
 
     def _add_port(self, segment: Segment, bridge: KernelInterface, pid: int) -> None:
-        """Create the veth pair to the namespace of the process. Set the port's alias before the port is attached."""
+        """Create the server's port. Set the port's alias before the port is attached."""
         temporary, name = names.temporary_server_port_name(segment.vlan), names.server_port_name(segment.vlan)
         index = self._kernel.add_veth_pair(temporary, DEVICE, pid, bridge.mtu, MAC)
         self._kernel.change(index, name=name, alias=names.ownership_alias(segment.id))
@@ -208,10 +208,7 @@ class DnsmasqServers:
         self._attach(index, bridge)
 
     def _attach(self, index: int, bridge: KernelInterface) -> None:
-        """Attach a server's port to the bridge.
-
-        Isolate the port before it is up, so that no frame of the server leaves the host.
-        """
+        """Attach the port to the bridge. The port is isolated before it is up, so that no frame leaves the host."""
         interfaces = {interface.index: interface for interface in self._kernel.list_interfaces()}
         if interfaces[index].master != bridge.index:
             self._kernel.change(index, up=False)
@@ -220,11 +217,7 @@ class DnsmasqServers:
         self._kernel.change(index, up=True)
 
     def _reload(self, record: ServerRecord, files: DnsmasqFiles, folder: Path) -> None:
-        """Write the names, signal dnsmasq to read them again, and write the record.
-
-        The record is written last. So if the agent is killed before this last step, a restarted agent repeats all
-        steps.
-        """
+        """Make a server read changed names. Write the record last: a restarted agent repeats an interrupted reload."""
         with refuse_os_errors(f"write the names of guests to {folder}"):
             _write_file(folder / NAMES, files.names, _find_user().pw_gid)
         for descriptor in open_processes(_file_arguments(folder)[0], (record.pid,)):
@@ -235,8 +228,7 @@ class DnsmasqServers:
     def _remove_server(self, cluster: str, interfaces: Iterable[KernelInterface]) -> None:
         """Remove a cluster's server ports and processes.
 
-        A port without an alias is not deleted by this method: the kernel removes the port when the server's processes
-        end.
+        Do not delete a port without an alias: the kernel removes the port when the server's processes end.
         """
         for interface in interfaces:
             is_server_port = names.vlan_of_server_port(interface.name) is not None

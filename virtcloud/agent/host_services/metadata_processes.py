@@ -70,8 +70,8 @@ class MetadataProcesses:
 
         Raise Refused if the start fails.
 
-        If the service already runs with the segment's documents, change nothing. If the service runs with other
-        documents, first stop the service. If the segment needs no service, stop a running service, and start none.
+        A service with the segment's documents is left unchanged. A service with other documents is stopped first. If
+        the segment needs no service, only stop a running service.
         """
         record, wanted = self._read_record(segment.id), hash_metadata(segment)
         if record is not None and record.documents == wanted and record.is_running(self._boot):
@@ -121,8 +121,8 @@ class MetadataProcesses:
     def _opened_namespace(self, server: RecordedProcess) -> Iterator[int]:
         """Yield a descriptor of the network namespace of a process. Raise Refused if the process has ended.
 
-        The process is checked after the descriptor was opened. If the check preceded the opening, the process could end
-        between the two, and its ID could pass to another process.
+        Check the process after the descriptor was opened. Before, the process could still end, and its ID could pass to
+        another process.
         """
         with refuse_os_errors("open the network namespace of dnsmasq"):
             descriptor = os.open(f"/proc/{server.pid}/ns/net", os.O_RDONLY)

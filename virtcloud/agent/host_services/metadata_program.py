@@ -51,7 +51,7 @@ Documents = Mapping[str, str]
 
 
 def main() -> None:
-    """Serve metadata until the process is killed. If the start fails, print the error and exit with code 1."""
+    """Serve metadata until the process is killed. Exit with code 1 and a message if the start fails."""
     try:
         server = _start()
     except OSError as error:
@@ -86,7 +86,7 @@ class MetadataServer:
     """Answers the requests of guests. A separate thread serves each connection."""
 
     def __init__(self, listener: socket.socket, guests: list[Documents], addresses: Mapping[str, int]) -> None:
-        """Create a server. ``guests`` has the documents of each guest.
+        """Create a server.
 
         ``addresses`` maps a source address to an index in ``guests``.
         """

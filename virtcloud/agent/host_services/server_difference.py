@@ -59,10 +59,7 @@ class StopServing:
 
 
 def has_server(segment: Segment) -> bool:
-    """Return whether this host must run a server for a segment.
-
-    A segment needs a server if the segment has services, and has guests on this host.
-    """
+    """Return whether this host must run a server for a segment."""
     return bool(segment.host_services and segment.guests)
 
 
@@ -76,10 +73,7 @@ def find_unwanted_servers(segments: Iterable[Segment], observed: Iterable[Observ
 
 
 def find_server_changes(segment: Segment, observed: Iterable[ObservedServer]) -> Iterator[ServeGuests]:
-    """Yield the step that starts or corrects the server of a segment, if the segment needs a server.
-
-    Yield no step if the server is correct.
-    """
+    """Yield the step that starts or corrects the server of a segment, if the segment needs a server."""
     if not has_server(segment):
         return
     found = (server for server in observed if (server.cluster, server.vlan) == (segment.id, segment.vlan))

@@ -45,8 +45,8 @@ Record = TypeVar("Record", bound=RecordedProcess)
 def read_record(path: Path, kind: type[Record]) -> Record | None:
     """Return the record in a file, or None if the file is missing or unreadable. Log an unreadable file.
 
-    If the file cannot be read because this process or the host has too many open files, raise Refused. If this function
-    returned None instead, the caller would replace a server that still runs.
+    If this process or the host has too many open files, raise Refused: with None, the caller would replace a server
+    that still runs.
     """
     try:
         return kind.model_validate_json(path.read_bytes())

@@ -5,8 +5,8 @@ The agent copies this file to the job's folder. The job's user runs the copy wit
 
 With ``--hand-over``, the program passes the connected socket to the parent process and ends (``ProxyUseFdpass``,
 ssh_config(5)). Without this option, the program copies its input to the socket, and data from the socket to its output.
-With ``--wait``, the program retries for S seconds if the guest or the relay refuses the connection: the guest's network
-may be up before sshd starts, and the relay answers a limited number of requests at the same time.
+With ``--wait``, the program retries for S seconds if the guest or the relay refuses the connection. A guest's network
+may be up before its sshd, and a relay limits the number of simultaneous requests.
 """
 
 import argparse

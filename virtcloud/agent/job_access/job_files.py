@@ -65,12 +65,12 @@ class JobFiles:
     def open(self, access: JobAccess) -> ScriptEnvironment:
         """Create the relay and write the files. Raise Refused if the user is unknown or the relay cannot start.
 
-        If no subnet has a free address for the relay, there are two cases:
+        If no subnet has a free address for the relay, the call has one of two results:
 
-        * The job had a relay before: `is_lost` has returned true, or the job's folder contains the files for use with a
-          relay. Leave the files unchanged and raise NoFreeAddress, so that the caller tries again.
-        * The job had no relay. Write the files. With the ssh configuration in these files, ssh only prints
-          the error that no address is free.
+        * If the job had a relay before, raise NoFreeAddress and leave the files unchanged, so that the caller tries
+          again. The job had a relay if `is_lost` has returned true, or if the job's folder contains the files for use
+          with a relay.
+        * Otherwise, write the files. ssh with these files only prints the error that no address is free.
         """
         files = {"hosts": render_hosts(access.guests), "hostfile": render_hostfile(access.guests)}
         variables = {"VCLUSTER_HOSTS": "hosts", "VCLUSTER_HOSTFILE": "hostfile"}

@@ -94,8 +94,8 @@ class JobRelays:
     def is_lost(self, key: str) -> bool:
         """Return whether a job's relay process has ended, and no connection through the relay is left.
 
-        An open connection preserves the ended relay's namespace and port. If the relay were created again, the port
-        would be deleted, and the connection lost. Raise Refused if the relay process runs, but accepts no connection.
+        An open connection preserves the ended relay's namespace and port. If the relay were created again, the port and
+        the connection would end. Raise Refused if the relay process runs, but accepts no connection.
         """
         if not self._has_ended(key):
             return False
@@ -171,7 +171,7 @@ def find_bridge(
     """Return the bridge of a VLAN. Raise Refused if the host has no bridge of virtcloud for this VLAN. Pure.
 
     Error messages name the cluster by ``key``. Also raise Refused if the bridge belongs to a network other than
-    ``network``: the VLAN ID may have passed to another cluster while the agent was not running. If ``network`` is None,
+    ``network``. The VLAN ID may have passed to another cluster while the agent was not running. If ``network`` is None,
     any network is accepted.
     """
     name = names.bridge_name(vlan)

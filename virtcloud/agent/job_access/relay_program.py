@@ -92,7 +92,7 @@ class Relay:
                 self._accept()
 
     def _read_link_events(self) -> None:
-        """Discard the pending events. Their only purpose is to wake `run`, which then checks the interface."""
+        """Discard the pending events, which only wake `run`."""
         try:
             self._netlink.recv(65536)
         except OSError as error:

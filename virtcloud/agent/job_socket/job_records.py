@@ -50,8 +50,8 @@ class JobRecord(Document):
     """The latest run of a job on this host.
 
     ``head``: the job's script runs on this host. ``was_up``: the cluster was up when a hook asked for the cluster's
-    state. When the agent sets ``was_up``, the agent also sets ``opening``: the script's access to the guests, or None
-    if the script has no access on this host.
+    state. ``opening`` is set together with ``was_up``: the script's access to the guests, or None if the script has no
+    access on this host.
     """
 
     cluster: ClusterKey
@@ -86,8 +86,8 @@ def record_announcement(known: JobRecord | None, up: UpRequest) -> JobRecord:
     """Return the record after a request ``up``, which announces a run on this host. Pure.
 
     Raise Gone if the run is over. If attempts are not counted, raise AttemptWaits while the job's previous run is being
-    removed. If attempts are not counted and the cluster of the recorded run was up, the request announces a new run:
-    the end of the recorded run was not reported, for example because of a crash of the host.
+    removed. If attempts are not counted and the cluster of the recorded run was up, the request announces a new run.
+    The end of the recorded run was then not reported, for example because of a crash of the host.
     """
     if known and known.phase is RecordPhase.LEAVING and known.attempt == up.attempt == UNCOUNTED_ATTEMPT:
         raise AttemptWaits(f"{known.description}: the former run is still being removed; retry later")

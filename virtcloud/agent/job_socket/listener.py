@@ -200,7 +200,6 @@ class SocketListener:
 
 
 def _peer_uid(connection: socket.socket) -> int:
-    """Return the user ID of the connected process (SO_PEERCRED, unix(7))."""
     answer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
     _pid, uid, _gid = CREDENTIALS.unpack(answer)
     return int(uid)
@@ -227,7 +226,6 @@ def _bind(path: Path) -> socket.socket:
 
 
 def _remove_stale_socket(path: Path) -> None:
-    """Remove a socket at which no process listens. Raise BadInput if a process listens or the file is no socket."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:

@@ -102,13 +102,15 @@ class JobRemovals:
             self._records.pause(PROGRESS_S if is_open and not ending else pause, unless=partial(self._has_new, runs))
 
     def _forget_lost_runs(self, report_progress: ReportProgress) -> bool:
-        """Close the access of each lost run, and delete the run's record. Return False if the check of a run failed.
+        """Close the access of each lost run, and delete the run's record.
 
-        After a failed check, the search must be repeated. Only the runs of Torque, which have no attempt number, are
-        checked: Torque sends no lists of jobs, and does not report the end of a job if the host crashes. If the cluster
-        of such a run was up, the run is lost when SBF has removed the cluster from this host. If the cluster was never
-        up, the run is lost only if two successive error-free searches find the run's record, because the cluster of a
-        new run may not exist yet. The records are compared by identity, because the records of two runs can be equal.
+        Return False if the search must be repeated, because the check of a run failed.
+
+        Only the runs of Torque, which have no attempt number, are checked. Torque sends no lists of jobs, and does not
+        report the end of a job if the host crashes. If the cluster of such a run was up, the run is lost when SBF has
+        removed the cluster from this host. If the cluster was never up, the run is lost when two successive error-free
+        searches have found the run's record: the cluster of a new run may not exist yet. The records are compared by
+        identity, because the records of two runs can be equal.
         """
         errors: list[str | None] = []
         jobs = [job for job in self._records.all() if job.attempt == UNCOUNTED_ATTEMPT]
@@ -137,7 +139,7 @@ class JobRemovals:
         return [job for job in self._records.all() if job.phase is RecordPhase.LEAVING]
 
     def _remove(self, job: JobRecord) -> None:
-        """Close the run's access and end its cluster. If one of these steps fails, execute the other step nevertheless.
+        """Close the run's access and end its cluster. An error of one step does not prevent the other step.
 
         If both steps are complete, record the removal.
         """

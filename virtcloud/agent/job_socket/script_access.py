@@ -59,7 +59,7 @@ class ScriptAccess:
         return variables
 
     def _describe_access(self, job: JobRecord, view: ClusterView, site: Name) -> JobAccess | None:
-        """Return the job's access. Read the guests' host keys from SBF unless the record has these keys.
+        """Read the guests' host keys from SBF unless the record has these keys.
 
         Return None if the script does not run on this host or the job's user is unknown.
         """
@@ -80,7 +80,7 @@ class ScriptAccess:
         """Open the access of all jobs whose record has an access. Return False if an access cannot be opened yet.
 
         An open access stays open, unless its relay has ended. After a reboot, an access can be opened only when the
-        cluster's bridge is built. The access of a cancelled run is opened too: in Torque, each SIGTERM cancels the run
+        cluster's bridge is built. The access of a cancelled run is opened too. In Torque, each SIGTERM cancels the run
         (for example ``qsig -s TERM``), but the script may survive the signal. Log the error of a job if this error
         differs from the job's error in the previous call.
         """

@@ -1,8 +1,8 @@
 """The table of nftables (family ``bridge``) that filters frames from the bridge ports of guests and VPN devices.
 
 The table drops frames that a guest must not send, with the same few rules for any number of guests. Its sets list the
-guests' bridge ports, with the MAC and IP addresses that each guest may use. If a guest's port is in no set, for example
-because another version of the agent started the guest, the source addresses of this guest's frames are not checked.
+guests' bridge ports, with the MAC and IP addresses that each guest may use. If a guest's port is in no set, the source
+addresses of this guest's frames are not checked. For example, another version of the agent may have started the guest.
 Each expression costs time for each frame. Therefore the first rule accepts most frames of guests, and two comparisons
 are enough to accept a frame from an uplink.
 
@@ -29,9 +29,8 @@ may not use                    ``filters: addresses``
 Devices of a gateway's VPN share one port for each network and VPN protocol (UDP or TCP). The same rules filter the
 devices' frames, even in clusters with ``filters: open``, with these differences. A device may use every MAC address
 except those of the network's guests; OpenVPN limits the number of MAC addresses. Frames of duplicate address detection
-are dropped: because the port is in hairpin mode, the device would receive its own frame, and assume that another device
-uses the address. If a device is the network's router, all devices may use IP addresses outside of the network's
-subnets.
+are dropped. The port is in hairpin mode, so the device would receive its own frame, and assume that another device uses
+the address. If a device is the network's router, all devices may use IP addresses outside of the network's subnets.
 
 The chains ``ipv4`` and ``ipv6`` drop packets in which nftables found no upper-layer header, except later fragments. So
 a guest cannot hide a router advertisement behind extension headers or in fragments:

@@ -161,7 +161,7 @@ class NetlinkKernel:
         """Set the addresses of the interface ``name``, and set the interface up. Idempotent.
 
         Also enable the forwarding of IPv4 packets that arrive at this interface. The interface is the end of a link
-        (`outside_links`) in the gateway's main namespace. The other end of the link is in a network's namespace.
+        (`outside_links`) in the gateway's main namespace.
         """
         with _translate_errors(f"set the addresses {', '.join(addresses)} of {name}"):
             _write_sysctls(name, {"ipv6/disable_ipv6": "0", "ipv6/accept_ra": "0", "ipv4/rp_filter": "1"})

@@ -113,7 +113,6 @@ def _has_table(family: str = FAMILY, name: str = TABLE) -> bool:
 
 
 def _list_table(family: str, name: str) -> Any:  # noqa: ANN401 - JSON
-    """Return a table as ``nft --json list table`` prints it. Raise Refused on failure."""
     command = f"list table {family} {name}"
     if libnftables.has_flags(_run(command, libnftables.TERSE_OUTPUT)):
         raise _FlaggedTableError(f"the table {family} {name} has flags")
@@ -121,7 +120,6 @@ def _list_table(family: str, name: str) -> Any:  # noqa: ANN401 - JSON
 
 
 def _run(commands: str, output_flags: int = 0) -> str:
-    """Run commands, and return their output. Raise Refused on failure."""
     try:
         return libnftables.run_commands(commands, output_flags)
     except OSError as error:

@@ -45,7 +45,7 @@ class OwnedTable:
     counters: tuple[str, ...] = field(default=())
     sets: tuple[str, ...] = field(default=())
     address_sets: Mapping[str, OwnedSet] = field(default_factory=dict)
-    """Sets whose addresses the agent writes, by name. A table has either ``address_sets`` or ``sets``."""
+    """Sets whose addresses the agent writes, by name. A table with ``address_sets`` has no ``sets``."""
 
     def render(self, listing: Mapping[str, Any] | None = None) -> str:
         """Return commands that replace the table's rules and sets in one transaction.
@@ -97,7 +97,8 @@ class OwnedTable:
     def find_faults(self, listing: Mapping[str, Any] | None) -> Iterator[str]:
         """Yield the differences between this table and ``listing``, the output of ``nft --json list table``.
 
-        ``listing`` is None if the table is missing. The addresses in address sets are not compared.
+        ``listing`` is None if the table is missing. Counters, ``sets``, and the addresses in address sets
+        are not compared.
         """
         if listing is None:
             yield NO_TABLE

@@ -169,7 +169,7 @@ class SegmentInterfaces:
         )
 
     def _record_uplink(self, cluster: str, vlan: int, uplink: KernelInterface, *, is_attached: bool) -> None:
-        """Record an uplink's state. Call this method before the uplink is changed.
+        """Record an uplink's state before the uplink is changed.
 
         If the uplink is already attached but has no record, record the default state of new interfaces.
         """

@@ -225,7 +225,6 @@ def _enter_namespaces(group: Path) -> None:
 
 
 def _enter_new_group(group: Path) -> bool:
-    """Move this process into the node's control group. Return whether the machine has cgroup v2."""
     if not (CGROUPS / "cgroup.procs").exists():
         return False
     group.mkdir(parents=True, exist_ok=True)

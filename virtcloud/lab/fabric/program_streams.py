@@ -195,8 +195,7 @@ def _receive_input(connection: socket.socket, streams: ProgramStreams) -> None:
 def _end_without_client(connection: socket.socket, handle: NodeHandle, running: RunningProgram) -> None:
     """Wait until the client disconnects. Then terminate the program.
 
-    This function needs a separate thread: the thread that passes the input waits while the program does not read, and
-    may therefore not notice that the client disconnects.
+    This function needs a separate thread: the thread that passes the input waits while the program does not read.
     """
     wait_until_disconnected(connection)
     if running.exit is None:

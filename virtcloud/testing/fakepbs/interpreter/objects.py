@@ -15,7 +15,7 @@ from .pbs_values import (
 
 
 class Attributes:
-    """An object of PBS with a fixed set of attributes. An attribute is None until it is set."""
+    """An object of PBS. Each attribute has a type, and is None until it is set."""
 
     _owner = ""
 
