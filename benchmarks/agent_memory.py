@@ -1,41 +1,24 @@
 """Memory of an agent: without clusters, and with 200 clusters on its host.
 
 A real agent runs in namespaces of this machine's kernel, with a libvirtd for containers and with filters of guests. A
-simulated SBF only sends the wanted state. Each of the 200 clusters has an access port of the host, a bridge, and one
-guest. Twelve of the guests run. The others are powered off to save memory; the agent filters their ports too. The
-benchmark reads the memory after the agent has confirmed the wanted state and then read the host's state three times.
+simulated SBF only sends the wanted state. The benchmark reads the memory after the agent has confirmed the wanted state
+and then read the host's state three times.
 
-RSS (resident memory) counts every resident page in full, even if other processes use the same page. PSS divides each
-page by the number of processes that use the page. USS counts only pages that no other process uses. The target of 60 MB
-concerns RSS, the greatest of the three values.
+RSS (resident memory) counts every resident page in full. PSS divides each page by the number of processes that use the
+page. USS counts only pages that no other process uses. The target of 60 MB concerns RSS, the greatest value.
 
 A new interpreter imports the libraries in the order of the rows whose names begin with "share:". The first of these
-rows is RSS before the imports. Each following row except the last row is the growth of RSS during the import of the
-row's library. The last row, "share: growth at run time", is RSS with 200 clusters minus the sum of the shares in the
-rows above. The agent's work at run time needs more memory than the last row shows, because the agent releases pages of
-programs and libraries after the imports (`virtcloud/agent/own_memory.py`). The shares above the last row contain the
-released pages (about 21 MB), about half of which the agent uses again later. So RSS with 200 clusters is the sum of the
-shares above the last row (70 MB), plus the memory for the work at run time (12 MB), minus the pages that stay released
-(11 MB).
+rows is RSS before the imports. The last row, "share: growth at run time", is RSS with 200 clusters minus the sum of the
+other shares. The agent's work at run time needs more memory than this row shows, because the agent releases pages of
+programs and libraries after the imports (`virtcloud/agent/own_memory.py`).
 
-The 70 MB consist of 51 MB for the interpreter and the libraries, and 19 MB for the agent's own modules. The 19 MB are
-models (5 MB), other modules (7 MB), and imported parts of pydantic and Python (7 MB). At run time, the agent needs 6 MB
-for threads, connections and libnftables, and 6 MB for 200 clusters. About half of the memory for clusters holds
-messages that pyroute2 reads from the kernel. The other half holds parsed documents. Therefore the RSS stays above 60 MB
-as long as the agent's code uses libvirt, httpx, pydantic and pyroute2 (decision 62). PSS and USS meet the target. To
-compute the memory of several processes together, add their PSS: the sum counts each page once.
+After the imports, RSS is 70 MB: 51 MB for the interpreter and the libraries, and 19 MB for the agent's own modules.
+Therefore the RSS stays above 60 MB as long as the agent uses libvirt, httpx, pydantic and pyroute2 (decision 62).
 
-Almost all of the memory is in use. With 200 clusters, Python's allocator has 30 MB of objects and 2 MB of free blocks;
-the C library's allocator has 15 MB in use and less than 1 MB free. Neither another allocator nor more garbage
-collections would help. pyroute2 also imports modules that the agent does not use (2 MB).
-
-Four changes would reduce the memory, but the agent makes none of them. Our own encoding of netlink's messages instead
-of pyroute2 would save 10 MB (7 MB for the import, and 3 MB for messages), but a maintained library knows the kernel's
-formats (decision 62). ``python -OO -X no_debug_ranges`` would save 3 MB of docstrings and positions of expressions, but
-would also remove assertions, and no test runs without assertions. pydantic's ``defer_build`` would save 1.5 MB, but
-would build each model when a thread first uses the model. Before version 2.14, pydantic can fail if two threads then
-build the same model at the same time. Releasing pages each time the agent has read the host's state would reduce RSS to
-59 MB, but not USS; the agent would need these pages again the next time.
+These changes would reduce the memory, but the agent makes none of them. Our own encoding of netlink's messages would
+save 10 MB (decision 62). The options ``-OO -X no_debug_ranges`` of Python would save 3 MB, but would also remove
+assertions. Pydantic's option ``defer_build`` would save 1.5 MB. But before version 2.14, pydantic can fail if two
+threads build the same model at the same time.
 """
 
 import json
@@ -108,7 +91,7 @@ class WantedServer(socketserver.ThreadingUnixStreamServer):
         self.polls = 0
 
     def want(self, segments: list[dict[str, Any]]) -> None:
-        """Replace the segments of the wanted document. Increment the revision."""
+        """Replace the segments of the wanted document."""
         self.polls = 0
         self.document = {**self.document, "revision": self.document["revision"] + 1, "wanted": {"segments": segments}}
 
@@ -130,7 +113,7 @@ class _Answers(BaseHTTPRequestHandler):
         return "agent"
 
     def log_message(self, *_arguments: object) -> None:
-        """Log nothing."""
+        """Discard the message."""
 
     def do_GET(self) -> None:
         """Answer a long poll."""
@@ -196,7 +179,6 @@ def _serve(path: Path) -> Iterator[WantedServer]:
 
 @contextmanager
 def _agent(folder: Path) -> Iterator[int]:
-    """Run an agent within the block. Yield its process ID."""
     settings = folder / "agent.toml"
     settings.write_text(
         f'element = "h1"\nsbf = "unix://{folder}/sbf.sock"\nimages = "{folder}/images"\nstate = "{folder}/state"\n'

@@ -1,27 +1,12 @@
 """Starts of LXC guests on one host: one guest, and twelve guests side by side.
 
-The agent's own code starts the guests with a libvirtd in namespaces of this machine's kernel: the code creates the
-guests' root file systems, seeds and domains. Three cases alternate in rounds: one guest, twelve guests side by side,
-and twelve guests one after the other. Each value is the shortest time of a case, because other programs only lengthen a
-start. The measurement of a time ends when libvirt has started the first processes of the guests. The processor time
-includes libvirt and the guests.
+The agent's own code starts the guests with a libvirtd in namespaces of this machine's kernel. Three cases alternate in
+rounds: one guest, twelve guests side by side, and twelve guests one after the other. Each value is the shortest time of
+a case, because other programs only lengthen a start. The measurement of a time ends when libvirt has started the first
+processes of the guests. The processor time includes libvirt and the guests.
 
-The table contains the ratio of the time of twelve guests to the time of one guest. The *least ratio* is a lower bound
-of this ratio: the processor time of twelve starts, divided by the number of processors and by the time of one start. No
-order of the starts can have a lower ratio. The target is twice the least ratio (decision 91). A second target, a ratio
-of 3, applies only on machines whose least ratio is at most 3. libvirt, the kernel and the guest use most of the
-processor time. On two processors, even an agent that needs no processor time would have a ratio above 3. On four
-processors, the least ratio is half as large. For each container, ``libvirt_lxc`` loads its 58 libraries again. This
-loading takes a fifth of the processor time of ``libvirt_lxc``.
-
-Twelve starts use little more than one processor, because the starts wait for two locks in the kernel: the lock of the
-network configuration and the lock of the control groups. Some holders of these locks wait for RCU grace periods.
-libvirt's own calls wait for these locks; the agent can neither avoid nor combine these calls. More than four starts at
-once do not help: with 4, 6, 8 or 12, the ratio was 6.5 to 7.2; with 2, it was 9.1, and with 1, it was 13.8. The agent's
-own work, mostly on the root file system, takes a tenth of a start.
-
-On a busy machine, the ratio is greater. The case of one guest is so short that in some rounds no other program runs
-meanwhile. The case of twelve guests takes longer, so other programs delay this case in every round.
+Decision 91 defines the *least ratio*, a lower bound of the time of twelve guests divided by the time of one guest. The
+targets are in that decision, too.
 """
 
 import json

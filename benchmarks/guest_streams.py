@@ -6,18 +6,13 @@ cable limits the rates. The streams run in the kernel of the lab, because not ev
 
 The rates of equally configured pairs of bridges differ by up to 15 %. Therefore each pair is used for all cases. For
 untagged streams, each bridge is connected to its uplink, and for tagged streams to the uplink's VLAN interface. Each
-round measures all cases in a random order. To compare two cases, the program divides their rates for each round and
-pair of bridges; the ratio of the cases is the median of the quotients. The control measures untagged streams with
-filters twice in each round. The ratio of both measurements shows how exact the other ratios of the run are. If this
-ratio differs from 1 by more than 1 %, the other ratios of the run have no targets.
+round measures all cases in a random order. The control measures untagged streams with filters twice in each round. The
+ratio of both measurements shows how exact the other ratios are. If this ratio differs from 1 by more than 1 %, the
+other ratios of the run have no targets.
 
 Even if the ratio of the control is exact, the other ratios of two runs differ by up to 9 %. Eight runs on 2026-11-24
 gave these ratios: "tagged compared with untagged, with filters" 0.97 to 1.06 (median 1.00), and "filters compared with
-no filters, untagged" 0.93 to 0.97 (median 0.96; seven runs). These runs do not decide whether the target for tagged
-streams is met. The target for filters of untagged streams is missed.
-
-A VLAN interface loses no offload (`ethtool -k`). The only additional cost of tags is that each TCP segment (up to
-64 KB) passes one more interface in each host. No setting of the agent would avoid this cost.
+no filters, untagged" 0.93 to 0.97 (median 0.96; seven runs).
 """
 
 import ctypes
@@ -202,10 +197,7 @@ def _receive(listener: socket.socket) -> float:
 
 
 def _list_ports(segments: Sequence[StreamSegment], number: int) -> tuple[GuestPort, ...]:
-    """Return the filtered ports: the ports of the guests, and ``number`` - 1 imaginary ports.
-
-    If ``number`` is 0, return no ports.
-    """
+    """Return the ports of the guests, and ``number`` - 1 imaginary ports; no ports if ``number`` is 0."""
     if not number:
         return ()
     others = (names.guest_port_name("other", f"g{one}", VLAN) for one in range(number - 1))

@@ -35,10 +35,7 @@ TRACES = {
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A cluster at two sites of one region.
-
-    A job requests the cluster at ``at_s`` and deletes the cluster ``lifetime_s`` after its activation.
-    """
+    """A cluster at two sites of one region."""
 
     at_s: float
     key: str
