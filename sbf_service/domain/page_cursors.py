@@ -1,7 +1,7 @@
 """Cursors of paginated lists: a cursor is the position after the last row of a page, as an opaque text. Pure.
 
-A cursor contains the name of the list's order, and the sort key of the last row. A cursor grants no right: for each
-page, SBF selects the rows that the caller may read. Rows that are added or removed between two calls do not shift the
+A cursor contains the name of the list's order, and the sort key of the last row. A cursor grants no right: SBF selects
+the rows that the caller may read for each page. Rows that are added or removed between two calls do not shift the
 pages.
 """
 
@@ -46,10 +46,7 @@ KEY_OF_NAME: Final = TypeAdapter(tuple[Word])
 
 @dataclass(frozen=True, slots=True)
 class CursorFormat:
-    """The format of the cursors of one list in one order. ``order`` names the list and its order.
-
-    ``key`` parses the sort key.
-    """
+    """The format of the cursors of one list in one ``order``. ``key`` parses the sort key."""
 
     order: str
     key: TypeAdapter[Any]
@@ -93,10 +90,7 @@ def _format_value(value: KeyValue) -> str | int:
 
 
 def _decode(cursor: str) -> bytes:
-    """Decode a cursor.
-
-    Raise ValueError for characters outside the alphabet: the library would ignore such characters.
-    """
+    """Decode a cursor. Raise ValueError for characters outside the alphabet, which the library would ignore."""
     if not cursor.isascii() or not set(cursor) <= _ALPHABET:
         raise ValueError(cursor)
     return urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))

@@ -1,7 +1,7 @@
 """SSH access through gateways: the authority, the keys of gateways, and the certificates of users. Pure.
 
-The keys are derived from the secret of the certificate authority for VPN access. Therefore, a renewal of this
-certificate authority also replaces the SSH keys. Source of the certificates' format: OpenSSH's PROTOCOL.certkeys.
+The keys are derived from the secret of the certificate authority for VPN access, so its renewal replaces them, too.
+Source of the certificates' format: OpenSSH's PROTOCOL.certkeys.
 """
 
 from dataclasses import dataclass
@@ -28,8 +28,9 @@ from virtcloud.model.ssh_keys import UserKey
 from virtcloud.model.values import Name, UserName
 
 FORCED_COMMAND: Final = b"virtcloud"
-"""The forced command of certificates. At a gateway, the account's shell ignores the command. Any other machine that
-trusts the authority permits only the command ``virtcloud`` without arguments.
+"""The forced command of certificates, which the account's shell at a gateway ignores.
+
+Any other machine that trusts the authority permits only this command without arguments.
 """
 
 SshPublicKey = EllipticCurvePublicKey | RSAPublicKey | Ed25519PublicKey
@@ -75,8 +76,8 @@ def parse_certified_key(key: UserKey) -> SshPublicKey:
 def sign_certificate(secret: SecretBytes, key: SshPublicKey, certificate: SshCertificate) -> str:
     """Return a certificate as one line of a file ``*-cert.pub``. The certificate permits neither forwarding nor a PTY.
 
-    The certificate becomes valid ``CLOCK_SKEW`` before ``begins``, because a gateway's clock can be slow. A
-    certificate's times are whole seconds, so the certificate ends at ``ends`` or less than a second earlier.
+    The certificate becomes valid ``CLOCK_SKEW`` before ``begins``, because a gateway's clock can be slow. The
+    certificate ends up to a second before ``ends``, because its times are whole seconds.
     """
     authority = load_ssh_private_key(derive_authority_key(secret).private.get_secret_value().encode(), None)
     if not isinstance(authority, Ed25519PrivateKey):
