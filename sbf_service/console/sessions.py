@@ -132,17 +132,14 @@ async def _authenticate(request: Request, service: CurrentService) -> Browser:
 
 
 CurrentBrowser = Annotated[Browser, Depends(_authenticate)]
-"""The type of a page's parameter that receives the browser.
-
-Without a valid session, the page raises Unauthenticated.
-"""
+"""The type of a page's parameter that receives the browser, or raises Unauthenticated."""
 
 
 async def read_form(request: Request) -> Form:
-    """Read a form. If a field occurs several times, return its last value.
+    """Read a form, with the last value of each field.
 
-    Raise ForeignForm for a form of another web site, and HTTPException for a form above ``MAX_FORM``. Raise BadInput
-    for a form that is not in UTF-8 or has more than ``MAX_FIELDS`` fields.
+    Raise ForeignForm for a form of another web site, HTTPException for a form above ``MAX_FORM``, and BadInput for a
+    form that is not in UTF-8 or has more than ``MAX_FIELDS`` fields.
     """
     check_same_origin(request)
     body = bytearray()
@@ -170,10 +167,7 @@ async def _read_checked_form(request: Request, browser: CurrentBrowser) -> Form:
 
 
 CheckedForm = Annotated[Form, Depends(_read_checked_form)]
-"""The type of a page's parameter that receives a form with the token of the browser's session.
-
-For a form without this token, the page raises ForeignForm.
-"""
+"""The type of a page's parameter that receives a form, or raises ForeignForm without the token of the session."""
 
 
 def check_same_origin(request: Request) -> None:
@@ -188,6 +182,6 @@ def check_same_origin(request: Request) -> None:
 
 
 def safe_target(text: str) -> str:
-    """Return ``text`` if it is a path of the console; otherwise the path of the start page. Prevents open redirects."""
+    """Return ``text`` if it is a path of the console, otherwise the path of the start page. Prevents open redirects."""
     is_own = text.startswith("/console/") and not any(part in text for part in ("//", "\\", "\r", "\n"))
     return text if is_own and not text.startswith(LOGIN) else "/console/"
