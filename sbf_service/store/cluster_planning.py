@@ -49,8 +49,8 @@ from virtcloud.model.values import ClusterKey, Name
 class NewCluster:
     """A cluster to be created. ``holders`` are the clusters that already have the key as their key or name.
 
-    ``requested`` is the caller's spec, or None in a dry run. In ``spec``, each guest has a host: SBF has already chosen
-    the hosts of the guests in ``ClusterSpec.spread``.
+    ``requested`` is the caller's spec, or None in a dry run. In ``spec``, SBF has already chosen the hosts of the
+    guests in ``ClusterSpec.spread``.
     """
 
     id: str
@@ -80,7 +80,7 @@ class NewCluster:
 class PlannedCluster:
     """A cluster before its creation, with the IDs of its network.
 
-    If the cluster joins an existing network, ``joined`` is the row of the cluster that created this network.
+    ``joined`` is the row of the cluster that created the network, if the cluster joins one.
     """
 
     cluster: LiveCluster
@@ -122,10 +122,9 @@ def plan_cluster(unit: Unit, topology: Topology, new: NewCluster, reserved: Rese
 
 
 def _add_gateways(unit: Unit, topology: Topology, cluster: LiveCluster) -> LiveCluster:
-    """Return the cluster with the gateways that its spec needs.
+    """Return the cluster with the gateways that its spec needs for VPN access, for the router, and for services.
 
-    SBF chooses gateways for VPN access, gateways that can be the router, and a service node (the gateway that offers
-    services such as NFS). Raise NotFound for an unknown destination.
+    Raise NotFound for an unknown destination.
     """
     check_destinations(topology, cluster.spec, cluster.vlans)
     for role in list_roles(cluster.spec):
@@ -158,7 +157,7 @@ def _check_gateway_addresses(topology: Topology, cluster: LiveCluster, identity:
 def _check_name_free(unit: Unit, new: NewCluster) -> None:
     """Raise NameTaken if the new key is another cluster's name, or if the new name is another cluster's name or key.
 
-    Clusters that have ended do not count.
+    Ended clusters do not count.
     """
     key, name = new.key, new.spec.name
     if (other := new.holders.named) is not None:

@@ -1,6 +1,6 @@
 """The clusters of one element: wanted, confirmed, added and removed clusters.
 
-The statements are module constants, because building a statement takes longer than executing the statement.
+The statements are module constants, because building a statement takes longer than executing it.
 """
 
 from collections.abc import Collection, Sequence
@@ -80,7 +80,7 @@ def read_removed_clusters(
 ) -> Sequence[ClusterRow]:
     """Return the clusters that a revision from ``highest`` + 1 to ``revision`` removed from an element.
 
-    For clusters whose IDs are in ``marked``, also include earlier removals. Omit clusters with a blocked placement.
+    For ``marked`` cluster IDs, include earlier removals. Omit clusters with a blocked placement.
     """
     removed = {"element": element, "highest": highest, "revision": revision}
     if not marked:
