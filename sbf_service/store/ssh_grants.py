@@ -43,9 +43,9 @@ _READ_INVITED = (
 
 
 def add_ssh_access(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
-    """Add sshd and grants to ``wanted``, and return the result, if the element ``name`` is a gateway with SSH access.
+    """Return ``wanted`` with sshd and grants, if the element ``name`` is a gateway with SSH access.
 
-    For any other element, return ``wanted`` unchanged.
+    Other elements' documents are unchanged.
     """
     gateway = read_topology(unit).gateways.get(Name(name))
     if gateway is None or gateway.ssh is None:

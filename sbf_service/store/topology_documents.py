@@ -1,8 +1,7 @@
 """The stored documents of the topology: one row for the common part, and one row for each site's part.
 
-A change of the topology writes only the rows that change, and increments the version of the topology. Each row contains
-the version that its last change created. A replica with an older version of the topology reads only the rows that
-changed after that version.
+A change of the topology writes only the rows that change, and increments the version of the topology. Each row has the
+version that last changed it, so that a replica reads only the rows that changed after its version.
 """
 
 from collections.abc import Mapping
@@ -64,7 +63,7 @@ def read_site_names(connection: Connection) -> tuple[Name, ...]:
 def read_documents(connection: Connection, since: int, former: Topology | None) -> Topology:
     """Return the stored topology. Raise NotFound before the first topology.
 
-    ``former`` is the topology of version ``since``, or None. Read only the parts that changed after this version.
+    ``former`` is the topology of version ``since``, or None. Read only the later changes.
     """
     rows = connection.execute(_READ_CHANGES, {"since": since}).all()
     common = next((document for site, document in rows if not site), None)
