@@ -1,8 +1,7 @@
 """SBF with simulated switches, without devices and without root: the program that ``virtcloud up`` starts.
 
 ``python -m sbf_service.simulation FOLDER`` stores the SQLite database, an operator's token and the switches in FOLDER.
-The program ends when its standard input ends, which happens at the latest when ``virtcloud up`` ends. ``sbf serve``
-refuses simulated switches.
+The program ends when its standard input ends. ``sbf serve`` refuses simulated switches.
 """
 
 import os
