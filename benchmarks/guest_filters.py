@@ -25,7 +25,6 @@ CLONE_NEWNET = 0x40000000  # linux/sched.h
 ROUNDS, FRAMES = 15, 20_000
 CASES = (0, 1, 200)
 KINDS = {"full TCP frames": (1514, 6), "full UDP frames": (1514, 17), "smallest TCP frames": (60, 6)}
-"""Kinds of frames, with their sizes and IP protocols."""
 GUEST = "02:00:00:00:00:01"
 
 

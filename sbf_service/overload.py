@@ -22,7 +22,6 @@ RETRY_AFTER_S = 5
 SCARCE: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 """The errors with which accept(2) reports a lack of file descriptors or memory."""
 ACCEPT_LOG_S: Final = 60.0
-"""The minimum time in seconds between two log lines about connections that cannot be accepted."""
 T = TypeVar("T")
 log = get_log(__name__)
 

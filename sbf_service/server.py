@@ -56,9 +56,9 @@ def make_tls_context(settings: ServiceSettings) -> ssl.SSLContext | None:
 class ReloadableTls:
     """TLS for the listening sockets, with a certificate that can be reloaded.
 
-    OpenSSL stores one certificate for each type of key in a context, so a context with an EC key would present this
-    key's certificate after an RSA key was loaded. Therefore each reload creates a context, which each new connection
-    uses.
+    OpenSSL stores one certificate for each type of key in a context. If a reload loaded an RSA key into a context with
+    an EC key, SBF would still present the certificate with the EC key. Therefore each reload creates a context, which
+    each new connection uses.
     """
 
     def __init__(self, listening: ssl.SSLContext) -> None:
@@ -118,7 +118,6 @@ def _describe_tls_error(error: OSError) -> str:
 PING_INTERVAL_S = 20.0
 """The interval between pings on WebSockets, in seconds. The pings prevent proxies from closing idle sessions."""
 MAX_MESSAGE = 1 << 20
-"""The maximum length of a message on a WebSocket, in bytes."""
 SHUTDOWN_GRACE_S = 5
 """A stopping service cancels unfinished calls after this time in seconds, plus the time for the answers to long polls.
 
@@ -130,7 +129,6 @@ ANSWERS_PER_S = 500
 
 
 REFUSALS_S = 1.0
-"""The maximum time in seconds that a stopping service waits until the sessions that wait for an agent are refused."""
 
 
 class SbfServer(uvicorn.Server):

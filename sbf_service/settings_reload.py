@@ -35,7 +35,6 @@ NEEDS_RESTART = frozenset(
         "trusted_proxies",
     }
 )
-"""The keys whose values are used only when SBF starts."""
 TLS_FILES = frozenset({"tls_certificate", "tls_key"})
 """The keys of the certificate files. A reload can change the files, but not turn TLS on or off."""
 

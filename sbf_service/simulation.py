@@ -30,7 +30,6 @@ from virtcloud.model.errors import BadInput
 from virtcloud.model.values import Name
 
 LOCK_S = 2.0
-"""The maximum time in seconds that a simulation waits until a previous simulation has released the database."""
 OPERATOR = Name("admin")
 TIMING = ServiceTiming(drift_interval=15, retry_most=5, agent_silence=20)
 

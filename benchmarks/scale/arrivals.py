@@ -23,7 +23,6 @@ class TraceSize:
     lifetime_s: float
     """The mean time between the activation of a cluster and its deletion."""
     dark_s: float
-    """The time for which one site goes dark."""
 
 
 TRACES = {

@@ -27,7 +27,6 @@ from virtcloud.model.values import PortName
 
 ROUNDS = 5
 PAUSE_S = 0.02
-"""The caller's pause after each cluster."""
 
 
 def change_ports(topology: Topology) -> bytes:

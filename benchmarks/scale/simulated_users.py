@@ -52,7 +52,6 @@ class Observations:
     jobs: list[ObservedJob] = field(default_factory=list)
     confirms_s: list[float] = field(default_factory=list)
     agent_errors: list[str] = field(default_factory=list)
-    """The errors of the agents' refused calls."""
     repeated: int = 0
     """The number of calls repeated after an overload or a broken connection."""
 

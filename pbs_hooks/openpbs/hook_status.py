@@ -137,7 +137,7 @@ def _format_settings(settings: str) -> str:
 
 
 def read_hook_settings(server: ServerState, name: str) -> Mapping[str, Any]:
-    """Return the settings of a hook; an empty mapping if they are missing or invalid."""
+    """Return the settings of a hook; an empty mapping if the hook is missing or its settings are invalid."""
     try:
         return dict(json.loads(server.hooks[name].settings or "{}"))
     except (KeyError, ValueError, TypeError):

@@ -25,7 +25,6 @@ from virtcloud.model.views import ClusterView
 
 PAGE_SIZE: Final = 50
 PositionQuery = Annotated[str | None, Query(max_length=MAX_CURSOR)]
-"""The type of the query parameter with the cursor of a page."""
 
 
 def list_clusters(

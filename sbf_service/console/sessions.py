@@ -30,7 +30,6 @@ from sbf_service.store.console_sessions import NO_SESSION, ConsoleSession, authe
 from virtcloud.model.errors import BadInput, Unauthenticated
 
 MAX_FORM: Final = 64 << 10
-"""The maximum length of a form, in bytes."""
 TOO_LONG: Final = f"the form: expected at most {MAX_FORM} bytes, got more: shorten the text"
 MAX_FIELDS: Final = 100
 FORM_TOKEN: Final = "form_token"  # noqa: S105 - the name of a field

@@ -21,7 +21,6 @@ class Level(StrEnum):
 
     OK = "ok"
     BUSY = "busy"
-    """A change is in progress."""
     WARNING = "warning"
     FAILED = "failed"
 

@@ -93,9 +93,10 @@ FindOldest = Callable[[Sequence[Name]], VlanId | None]
 
 
 def choose_vlan_ids(sites: Sequence[Name], find_oldest: FindOldest, *, translates: bool) -> dict[Name, VlanId] | None:
-    """Choose one VLAN ID for all sites, or else, if the transport ``translates``, one for each site.
+    """Choose one VLAN ID for all sites.
 
-    Return None if no choice is possible.
+    If no single VLAN ID is free at every site, and the transport ``translates`` VLAN IDs, choose a VLAN ID for each
+    site. Return None if no choice is possible.
     """
     if (common := find_oldest(sites)) is not None:
         return dict.fromkeys(sites, common)

@@ -68,7 +68,7 @@ def is_mac(text: str) -> bool:
 
 
 CanonicalPort = Callable[[Name, str], str]
-"""A function that returns a port's name in the canonical form of an element's platform, for comparisons."""
+"""A function that returns a port's name in the canonical form of an element's platform."""
 ObservedNeighbours = Mapping[Name, tuple[Neighbour, ...]]
 """The observed neighbours of switches, by switch. Switches whose neighbours SBF could not read are missing."""
 

@@ -23,9 +23,10 @@ class Condition(Enum):
 
     LEASE_ENDED = auto()
     COMPLETE = auto()
-    """All placements on hosts and devices are complete, and at least one of those on gateways, if there are any.
+    """All placements on hosts and devices are complete.
 
-    Placements that are being removed do not count.
+    If there are placements on gateways, at least one of these is complete. Placements that are being removed do not
+    count.
     """
     INCOMPLETE = auto()
     SETUP_DEADLINE_PASSED = auto()
@@ -70,7 +71,6 @@ TRANSITION_RULES: Final = (
     TransitionRule(_FAILING, Condition.DRAIN_DEADLINE_PASSED, ClusterState.FAILED, quarantines=True),
     TransitionRule(ENDED_STATES, Condition.QUARANTINE_CONFIRMED, None, frees=True),
 )
-"""The first applicable rule determines the transition."""
 
 
 def list_states(condition: Condition) -> frozenset[ClusterState]:

@@ -20,7 +20,6 @@ MAX_PAGE: Final = 1000
 DEFAULT_PAGE: Final = 100
 """The number of rows in a page if a call has a cursor or an order, but no limit."""
 MAX_CURSOR: Final = 2000
-"""The maximum length of a cursor, in characters."""
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND: Final = timedelta(microseconds=1)
 YEAR_9999: Final = 253_370_764_800_000_000
@@ -34,14 +33,12 @@ def _parse_moment(microseconds: int) -> datetime:
 Moment = Annotated[int, Field(ge=0, lt=YEAR_9999), AfterValidator(_parse_moment)]
 """A time. A cursor contains the time as microseconds since 1970."""
 Number = Annotated[int, Field(ge=0, lt=2**31)]
-"""A number that fits into a column with 32 bits. PostgreSQL does not compare such a column with a larger number."""
+"""A number for a column with 32 bits, which PostgreSQL does not compare with larger numbers."""
 LongNumber = Annotated[int, Field(ge=0, lt=2**63)]
-"""A number that fits into a column with 64 bits."""
 Word = Annotated[str, StringConstraints(max_length=300, pattern=r"^[^\x00]*$")]
 
 KeyValue = str | int | datetime
 KEY_OF_NAME: Final = TypeAdapter(tuple[Word])
-"""The parser of the sort key of lists that are sorted by name."""
 
 
 @dataclass(frozen=True, slots=True)

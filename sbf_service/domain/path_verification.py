@@ -25,9 +25,7 @@ BYTES_PER_S: Final = 10_000_000
 MIN_ROUND_S, MIN_SECONDS, ROUNDS = 0.25, 4.0, 4
 
 HostPair = tuple[Name, Name]
-"""The source and the target of a path."""
 Step = tuple[PortRef, bool]
-"""A port, and whether the frame leaves the port."""
 
 
 class CheckPace(NamedTuple):

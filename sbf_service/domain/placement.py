@@ -27,7 +27,6 @@ from virtcloud.model.values import Name
 from virtcloud.model.views import HostCapacity
 
 MAX_LISTED_HOSTS = 20
-"""The maximum number of hosts in an error message."""
 
 
 class Overcommit(Document):

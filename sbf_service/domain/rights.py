@@ -79,7 +79,6 @@ class ProtectedResource:
     sites: frozenset[Name] = field(default_factory=frozenset)
     elements: frozenset[Name] = field(default_factory=frozenset)
     hosts: frozenset[Name] = field(default_factory=frozenset)
-    """The elements that are hosts."""
 
     @classmethod
     def of_user(cls, user: UserName) -> Self:
@@ -88,7 +87,6 @@ class ProtectedResource:
 
 
 WHOLE_SERVICE = ProtectedResource()
-"""The resource of a call that concerns the whole service."""
 
 OWN_IMAGES = (Action.READ_IMAGE, Action.ADD_IMAGE, Action.SHARE_IMAGE, Action.REMOVE_IMAGE)
 """The actions of users and site administrators on their own images."""

@@ -39,7 +39,6 @@ class SwitchSurvey:
     reserved: VlanSet = field(default_factory=VlanSet)
     neighbours: tuple[Neighbour, ...] = ()
     listed_ports: tuple[PortName, ...] = ()
-    """The ports that the administrator listed."""
     is_read: bool = True
     fault: str | None = None
 

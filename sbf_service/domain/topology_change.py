@@ -20,7 +20,6 @@ from virtcloud.model.values import Name, PortRef
 from virtcloud.model.yield_points import MANY, with_yield_points
 
 SHOWN_FAULTS = 20
-"""The maximum number of faults that an error message lists."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ from virtcloud.model.image import Architecture, CatalogueImage, ImageFormat, Ima
 from virtcloud.model.values import Name, UserName
 
 WRITE_BYTES = 1 << 20
-"""Number of bytes that an upload collects before a thread writes these bytes."""
 
 ChecksumQuery = Annotated[Sha256, Query(description="The SHA-256 of the file, which SBF compares with the upload.")]
 SizeQuery = Annotated[int, Query(ge=1, lt=2**53, description="The size of the file in bytes.")]

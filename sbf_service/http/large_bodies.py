@@ -21,7 +21,6 @@ from virtcloud.model.document import Document
 LARGE_BODY: Final = 16 * 1024
 """A body of at least this size, in bytes, is parsed in a separate thread."""
 MAX_FAULTS: Final = 10_000
-"""The maximum number of faults in a large body that SBF describes."""
 ParseBody = Callable[[bytes, Request], Document]
 """Parses the body of a request; raises the errors of :func:`parse_document`."""
 

@@ -18,7 +18,6 @@ RETRY_AFTER_S = 10
 LOG_INTERVAL_S = 60.0
 MAX_BUCKETS = 50_000
 PollKey = tuple[str, str]
-"""The caller's name, and the topic of the document."""
 log = get_log(__name__)
 
 

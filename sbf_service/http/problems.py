@@ -53,7 +53,6 @@ NOT_IDEMPOTENT: Final = frozenset(
 )
 """The operations that create something new with each call."""
 SHOWN_FAULTS: Final = 100
-"""The maximum number of faults of a body that an answer lists."""
 SLUGS_WITHOUT_ERRORS = ("http", "no-such-method", "no-such-route", NOT_READY)
 """Types of problems that have no exception class."""
 EXAMPLES: dict[HTTPStatus, tuple[type[VirtcloudError], str]] = {

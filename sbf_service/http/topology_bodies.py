@@ -30,7 +30,6 @@ from virtcloud.model.yield_points import with_yield_points, yield_point
 
 ParsePiece = Callable[[Any], Document]
 SENT_PIECE: Final = 64 * 1024
-"""The maximum size in bytes of the parts in which :class:`LargeAnswer` sends an answer."""
 _BLANKS = re.compile(r"[ \t\n\r]*")
 _AFTER_ITEM = re.compile(r"[ \t\n\r]*([],])[ \t\n\r]*")
 _DECODER = json.JSONDecoder()

@@ -57,7 +57,6 @@ PLACEHOLDERS = {
     "peer": "the loopbacks of the other edges, one line each",
     "vlans": "the VLANs of the site's pool: set it with 'virtcloud pool set'",
 }
-"""The meanings of placeholders whose values only the administrators know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

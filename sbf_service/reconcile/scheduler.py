@@ -31,7 +31,6 @@ log = get_log(__name__)
 
 POLL_INTERVAL_S = 1.0
 COALESCE_S = 0.05
-"""The minimum time between two rounds, in seconds."""
 STOP_TIMEOUT_S = 1.0
 DEVICE_WAIT_S = 10.0
 STALLED_AFTER_S = 30.0
@@ -77,7 +76,6 @@ class WorkerScheduler:
     _last_round: float | None = None
     _last_check: float | None = None
     _last_complete: float | None = None
-    """The time of the last successful reading of all due devices."""
     _stopping: bool = False
     _thread: Thread | None = None
 

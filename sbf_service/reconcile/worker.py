@@ -44,7 +44,6 @@ class ReconcileOutcome(Enum):
 
 
 HoldLease = Callable[[Name, Callable[[], int | None]], AbstractContextManager[int | None]]
-"""The type of :meth:`LeaseHeartbeats.hold`."""
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from virtcloud.model.validation_errors import format_validation_errors
 FORMAT = "virtcloud-backup"
 FORMAT_VERSION = 1
 MAX_LINE = 1 << 30
-"""The maximum length of a line, in bytes, which protects the memory of ``sbf restore``.
+"""The maximum length of a line, in bytes, to protect the memory of ``sbf restore``.
 
 The line of a cluster with 4,096 guests and the maximum size of user data has about 70 MB. PostgreSQL stores no value
 above 1 GiB.

@@ -78,8 +78,8 @@ class _ElementClusters:
 class _DifferenceScope:
     """Selects the clusters to include in computed differences.
 
-    All differences include ``extra``: the requested cluster, if it does not exist yet. If ``only`` is None, they
-    include all existing clusters, too. Otherwise, they also include these clusters:
+    All differences include ``extra``: the requested cluster, if it does not exist yet. If ``only`` is None, the
+    differences also include all existing clusters. Otherwise, the differences also include these clusters:
 
     - for a switch or provider edge: the existing clusters of the network of ``only``;
     - for a host or gateway: ``only``, if it exists and the element has not confirmed it.

@@ -155,7 +155,7 @@ def _check_gateway_addresses(topology: Topology, cluster: LiveCluster, identity:
 
 
 def _check_name_free(unit: Unit, new: NewCluster) -> None:
-    """Raise NameTaken if the new key is another cluster's name, or if the new name is another cluster's name or key.
+    """Raise NameTaken if the new key is another cluster's name, or the new name another's name or key.
 
     Ended clusters do not count.
     """

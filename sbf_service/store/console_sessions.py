@@ -21,7 +21,6 @@ from virtcloud.model.values import Name
 
 RandomBytes = Callable[[int], bytes]
 CONSOLE_SESSIONS_TOPIC = "console-sessions"
-"""The change topic of ended sessions."""
 NO_SESSION = "your session with the console has ended: log in again"
 
 

@@ -52,7 +52,6 @@ COMPLETED_PLACEMENTS = union(_PLACED.where(IS_UNSETTLED, _IS_ADDED), _PLACED.whe
 Clusters whose state can no longer change are omitted.
 """
 COMPLETED_ON_ELEMENT = ClusterSelection(ClusterRow.id.in_(COMPLETED_PLACEMENTS))
-"""Selects the clusters with the IDs of :data:`COMPLETED_PLACEMENTS`."""
 
 
 def read_wanted_clusters(unit: Unit, element: str) -> list[LiveCluster]:

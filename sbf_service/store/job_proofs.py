@@ -25,7 +25,6 @@ JOBS_TOPIC: Final = "jobs"
 QUESTION_LIFETIME: Final = timedelta(minutes=5)
 """The lifetime of a question and its answer. No prologue script waits this long for a cluster."""
 MAX_OPEN_QUESTIONS: Final = 200
-"""The maximum number of stored questions of one host."""
 
 
 def check_job_proof(

@@ -29,7 +29,6 @@ from virtcloud.model.vlans import VlanSet
 
 _IS_DEGRADED = ClusterRow.state == ClusterState.DEGRADED
 BACKUP_TIME = "backup"
-"""The name under which the time of the last backup is recorded."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,6 @@ _READ_GATEWAYS = select(NetworkRouterRow.network_id, NetworkRouterRow.gateway).w
     NetworkRouterRow.network_id.in_(bindparam("networks", type_=NAME_TYPE, expanding=True))
 )
 _OF_ROUTER = ClusterSelection(or_(ClusterRow.id.in_(_READ), ClusterRow.network.in_(_READ)))
-"""The clusters of the networks whose router is ``gateway``."""
 _READ_ROUTERS = (
     select(NetworkRouterRow.gateway, ElementRow.reachable)
     .join(ElementRow, ElementRow.name == NetworkRouterRow.gateway)

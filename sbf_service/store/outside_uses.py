@@ -40,7 +40,6 @@ class UseIncrease:
 
     destination: Name
     counters: Mapping[str, int]
-    """The increases of `COUNTERS`, by name."""
 
 
 def record_uses(unit: Unit, gateway: str, report: OutsideReport) -> list[UseIncrease]:

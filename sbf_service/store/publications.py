@@ -140,7 +140,7 @@ def list_publications(unit: Unit, key: str, cluster_id: str | None = None) -> li
 def add_published_ports(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
     """Return ``wanted`` with the publications of the gateway ``name``.
 
-    Elements that are no gateways with an outside link, and documents without segments, have none.
+    Return ``wanted`` unchanged if the element is not a gateway with an outside link, or if ``wanted`` has no segments.
     """
     gateway = read_topology(unit).gateways.get(Name(name))
     if gateway is None or gateway.outside is None or not wanted.segments:

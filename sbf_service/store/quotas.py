@@ -39,7 +39,6 @@ _SELECT_LIMITS = select(QuotaRow.owner, *(getattr(QuotaRow, name) for name in _L
 _READ_SOME_LIMITS = _SELECT_LIMITS.limit(MAX_LIMITS_AT_ONCE + 1)
 _READ_LIMITS = _SELECT_LIMITS.where(QuotaRow.owner == bindparam("owner"))
 IS_STORED: Final = ImageRow.url.is_(None), ImageRow.file.is_(None)
-"""The SQL conditions that select images whose files SBF stores."""
 _STORED_BYTES = select(func.coalesce(func.sum(ImageRow.size), 0)).where(
     ImageRow.owner == bindparam("owner"), *IS_STORED
 )
@@ -119,7 +118,7 @@ def _read_limits(unit: Unit, owner: str) -> QuotaLimits | None:
     """Return the individual limits of a user, or None.
 
     One query in each unit of work suffices, because a unit that changes quotas locks everything. If very many users
-    have individual limits, there is a query for each user.
+    have individual limits, each user needs a query.
     """
     known = unit.values.limits
     if owner not in known:

@@ -35,7 +35,6 @@ LOCK_TIMEOUT_S = 40.0
 LOCK_POLL_S = 0.5
 GROUP_MODE = 0o660
 LOCK_CHECK_S = 5.0
-"""The time in seconds between two checks of the lock's connection."""
 KEEPALIVE_SETTINGS = ("tcp_keepalives_idle = 10", "tcp_keepalives_interval = 5", "tcp_keepalives_count = 3")
 
 

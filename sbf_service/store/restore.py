@@ -32,7 +32,6 @@ VERSION_TABLE = "alembic_version"
 MAX_ROWS = 50
 """The maximum number of rows in one INSERT. A row can contain megabytes, and PostgreSQL accepts at most 1 GiB."""
 INITIAL_TABLES = frozenset({VERSION_TABLE, ServiceSecretRow.__tablename__, ReplicaRow.__tablename__})
-"""Tables that may have rows although the database counts as empty."""
 
 
 def restore_backup(  # noqa: PLR0913 - the options of the command, and the clock

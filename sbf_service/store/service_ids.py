@@ -20,7 +20,6 @@ from virtcloud.model.cluster import ENDED_STATES
 from virtcloud.model.transport import Transport
 
 STEP = 100
-"""The number of used IDs that one statement reads during the search for an unused ID."""
 _CLAIMS = Base.metadata.tables[ServiceClaimRow.__tablename__]
 _FREED = Base.metadata.tables[FreedServiceRow.__tablename__]
 _MARKS = Base.metadata.tables[UnusedServiceRow.__tablename__]

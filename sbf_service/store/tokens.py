@@ -28,7 +28,6 @@ BY_CREATION: Final = PageOrder(
 )
 _READ_AGENT_NAMES = select(ElementRow.name).where(ElementRow.present, ~equals_any(ElementRow.kind, DEVICE_KINDS))
 TOKENS_TOPIC = "tokens"
-"""The change topic of all revocations."""
 
 
 def token_topic(token_id: str) -> str:
@@ -39,7 +38,7 @@ def token_topic(token_id: str) -> str:
 def create_token(unit: Unit, request: TokenRequest, random_bytes: RandomBytes) -> NewToken:
     """Create a token. Only the returned document contains the token's secret.
 
-    Raise BadInput for a site that is not in the topology, if there is one: administrators may create tokens first.
+    Raise BadInput for a site that is not in the topology. Before the first topology, every site is accepted.
     """
     _check_sites(unit, request.sites)
     token = Token.make(random_bytes(ID_BYTES + SECRET_BYTES))

@@ -20,7 +20,6 @@ from virtcloud.model.topology_parts import CommonPart, common_part_of, join_part
 from virtcloud.model.values import Name
 
 _COMMON = literal("")
-"""The site name that ``_READ_CHANGES`` returns for the common part."""
 _READ_VERSION = select(TopologyRow.version)
 _READ_PRESENCE = select(TopologyRow.version, TopologyRow.common.is_not(None))
 _READ_CHANGES: CompoundSelect[Any] = union_all(

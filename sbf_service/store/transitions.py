@@ -85,13 +85,10 @@ class ClusterSelection:
 
 
 ON_ELEMENT = ClusterSelection(is_unsettled_on(bindparam("element")))
-"""The clusters that have a placement on ``element`` and can still change their state."""
 OF_NETWORK = ClusterSelection(
     or_(ClusterRow.id == bindparam("network_id"), ClusterRow.network == bindparam("network_id"))
 )
-"""The clusters of the network ``network_id``."""
 BY_IDS = ClusterSelection(ClusterRow.id.in_(bindparam("ids", type_=NAME_TYPE, expanding=True)))
-"""The clusters whose IDs are in ``ids``."""
 
 
 def apply_due_transitions(

@@ -51,9 +51,7 @@ _REPAIR = (
     .values(transport=_OF_NETWORK.scalar_subquery())
 )
 SHOWN_CLUSTERS: Final = 10
-"""The maximum number of clusters that a warning of a collision names."""
 _HAS_SERVICE = exists().where(ServiceClaimRow.cluster_id == ClaimRow.cluster_id)
-"""The condition that a claim's network has a service of its own on its transport."""
 _TWICE = (
     select(ClaimRow.transport, ClaimRow.vlan)
     .where(ClaimRow.transport.is_not(None), ~_HAS_SERVICE)
@@ -83,8 +81,8 @@ class VlanUser(NamedTuple):
 class VlanCollision:
     """Networks that share a VLAN ID on one transport, and therefore one Ethernet segment.
 
-    ``clusters`` and ``quarantined`` are the keys of the clusters that created the running networks and those in
-    quarantine.
+    ``clusters`` are the keys of the clusters that created the running networks. ``quarantined`` are the keys of the
+    clusters that created the networks in quarantine.
     """
 
     transport: str

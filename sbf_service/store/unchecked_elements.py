@@ -107,7 +107,8 @@ def _list_attached_sites(topology: Topology, transports: Collection[str]) -> fro
 def read_held_networks(unit: Unit) -> frozenset[str]:
     """Return the IDs of the clusters that created the held networks.
 
-    Its VLAN ID is at the site of an unchecked element, or its transport is attached to the site of an unchecked device.
+    A network is held if it has a VLAN ID at the site of an unchecked element, or if its transport is attached to the
+    site of an unchecked device.
     """
     unchecked = _read_unchecked(unit)
     if not unchecked:

@@ -23,9 +23,7 @@ from virtcloud.model.topology import Topology
 Clock = Callable[[Session], datetime]
 
 TOPOLOGY_TOPIC = "topology"
-"""The change topic of the topology."""
 AUDIT_TOPIC = "audit"
-"""The change topic of the audit log."""
 TRAFFIC_TOPIC = "traffic"
 """The change topic of gateways' reports: VPN connections, and uses of destinations."""
 
@@ -38,14 +36,12 @@ class UnitValues:
 
     now: datetime | None = None
     topology_version: int | None = None
-    """The version of the current topology in the database."""
     checked_version: int | None = None
     """The version of the topology for which the transaction found no unchecked elements.
 
     The store adds this version to its cache after the commit.
     """
     limits: dict[str, QuotaLimits | None] = field(default_factory=dict)
-    """The individual limits of users."""
     quota_rows: dict[str, Sequence[Any]] | None = None
     """Rows of users with individual limits, by user (see :mod:`.quotas`); None before the first query."""
     elements: dict[str, ElementRow] = field(default_factory=dict)

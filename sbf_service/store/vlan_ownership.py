@@ -71,8 +71,8 @@ def keep_claimed_vlans(unit: Unit, row: ElementRow) -> None:
 def record_foreign_vlans(unit: Unit, row: ElementRow, was_read: VlanSet, found: Iterable[ForeignVlan]) -> None:
     """Replace the records of VLAN IDs in other use on an element by ``found``. Idempotent.
 
-    ``was_read`` contains the VLAN IDs of the reading: the records of others stay, for example from a dry run with a
-    larger pool. For a removed element, ``found`` counts as empty.
+    ``was_read`` contains the VLAN IDs that the reading covered. The records of other VLAN IDs stay, for example records
+    from a dry run with a larger pool. For a removed element, ``found`` counts as empty.
     """
     uses = {use.vlan: use for use in found} if row.present else {}
     known = {record.vlan: record for record in _read_rows(unit, row.name) if record.vlan in was_read}

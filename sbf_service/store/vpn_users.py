@@ -25,7 +25,6 @@ from virtcloud.model.values import ClusterKey, Name, UserName
 from virtcloud.model.vpn import VpnConnections, VpnConnectionView, VpnInvitation, VpnProfileView, VpnProtocol
 
 MAX_REMOTE: Final = 100
-"""The maximum length of a device's address in the database, in characters."""
 
 
 def invite_user(unit: Unit, key: str, user: UserName, cluster_id: str | None = None) -> VpnInvitation:

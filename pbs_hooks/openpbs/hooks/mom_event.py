@@ -9,7 +9,6 @@ from pbs_hooks.openpbs.hooks.pbs_job import RETRY_SUFFIX, attempt_number, cluste
 
 REPORT_TIMEOUT_S = 2.0
 PRERUN_SUBSTATE = 41
-"""PBS's substate of a job before its script starts."""
 
 
 class HostRun(NamedTuple):

@@ -27,7 +27,6 @@ RETRY_SLUGS = (
     "database-unavailable",
     "service-unreachable",
 )
-"""Problems that may disappear within seconds; the request is repeated."""
 REQUEUE_SLUGS = ("no-vlan-free", "quota-exceeded", "unauthenticated", "conflict", "no-gateway", "other-spec", "gone")
 """Problems that may disappear before the job's next try. The request itself is valid, so the job is requeued.
 

@@ -10,7 +10,6 @@ from typing import Final
 from sbf_service.console.troubles import Level
 
 CHARACTER: Final = 6.6
-"""The average width of a character of a label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,6 @@ class Box:
     """The height of the label's area inside the box. 0 selects a default."""
     note: str = ""
     indent: float = 9
-    """The distance of the label from the left side."""
 
 
 @dataclass(frozen=True, slots=True)

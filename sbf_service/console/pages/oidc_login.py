@@ -24,7 +24,6 @@ from virtcloud.model.errors import BadInput, Forbidden, NotFound, ServiceUnreach
 
 CALLBACK: Final = f"{PREFIX}/login/oidc/callback"
 PENDING_S: Final = 600
-"""Seconds within which the user must log in to the provider."""
 LOGINS: Final = BoundedThreads(8, "logins with OpenID Connect")
 """Threads that wait for the provider, so that logins do not occupy the threads of other calls."""
 THREAD_WAIT_S: Final = 2.0

@@ -51,9 +51,9 @@ class CommandLineEdge:
     def apply(self, difference: EdgeDifference) -> None:
         """Apply a difference without saving the configuration.
 
-        On a device with a candidate configuration, a refused line discards the whole change. On other devices, it stops
-        only the steps about the same service, VLAN or port. Other circuits are changed even if the platform cannot
-        create one.
+        On a device with a candidate configuration, a refused line discards the whole change. On other devices, a
+        refused line stops only the steps about the same service, VLAN or port. A circuit that the platform cannot
+        create does not prevent the change of other circuits.
         """
         if not difference:
             return

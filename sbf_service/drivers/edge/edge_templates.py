@@ -94,7 +94,7 @@ class EdgeTemplates:
     def matches_recipe(self, piece: CircuitPiece, circuit: Circuit) -> bool:
         """Return whether a piece has all lines of its recipe.
 
-        It must have no other lines that begin with the first word of a line that recipes define for its kind.
+        Ignore a line of the piece if no recipe for this kind of piece has a line with the same first word.
         """
         first_words = self.dialect.first_words(piece.kind)
         shown = {line for line in piece.body if line.split()[0] in first_words}

@@ -37,7 +37,6 @@ ALREADY_DONE = {"link add": "File exists", "link del": "Cannot find device"}
 """The messages that iproute2 prints for a line that was already applied."""
 
 ProgramLines = tuple[str, tuple[str, ...]]
-"""A program (``ip`` or ``bridge``), and the lines of one batch."""
 
 _LINKS = TypeAdapter(list[LinuxLink])
 

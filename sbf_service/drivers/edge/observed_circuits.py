@@ -17,7 +17,6 @@ from virtcloud.model.values import PortName, VlanId
 SHUTDOWN_LINES = frozenset({"shutdown", "state suspend", "disable"})
 """Lines that prevent a port, a subinterface or a VLAN from carrying frames."""
 NAMES = re.compile(r"name (?P<vlan>.+)|l2 vfi (?P<vfi>\S+)(?: .*)?")
-"""Lines that contain the name of a VLAN or of a VFI."""
 
 
 @dataclass(frozen=True, slots=True)

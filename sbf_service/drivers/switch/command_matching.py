@@ -14,7 +14,6 @@ from virtcloud.model.switch_state import SwitchDifference
 from virtcloud.model.vlans import VlanSet
 
 EXIT_COMMANDS = frozenset({"exit", "quit"})
-"""The commands that leave a configuration mode."""
 _FIELDS = {"port": r"(?P<port>\S.*?)", "name": r"\S+", "vlan": r"(?P<vlan>\d+)", "vlans": r"(?P<vlans>\d.*)"}
 
 

@@ -64,7 +64,7 @@ def build_observed_state(  # noqa: PLR0913 - each parameter is a field of the ob
 
 
 def find_changed_uses(scope: SwitchScope, uses: Mapping[PortName, PortUse]) -> dict[PortName, PortUse]:
-    """Return the released ports whose lines differ from those of their original use, with this use, to restore."""
+    """Return the original use of each released port whose configuration lines differ from the lines of this use."""
     returned = {port: use for port, use in scope.returned.items() if port in uses}
     return {port: use for port, use in returned.items() if use.lines != uses[port].lines}
 

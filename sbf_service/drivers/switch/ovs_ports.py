@@ -32,7 +32,6 @@ LIST_PORTS = (
 UNUSED = frozenset({"", "access"})
 PLACEHOLDER_VLAN = 4095
 UNTAGGED_VLAN = 0
-"""The VLAN of untagged frames on a trunk."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,6 @@ ECHO_CHARACTERS = 30
 READ_BYTES = 65536
 QUOTED_LINE_CHARACTERS = 100
 MAX_TRACED = 200
-"""The maximum number of characters of a command in a tracing span."""
 LOGOUT = "exit"
 """The text that Netmiko, not the device, appends to its log when it aborts a login."""
 SLOW_HINT = " (if the device is always this slow, increase timing.read_timeout)"

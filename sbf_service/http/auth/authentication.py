@@ -25,7 +25,6 @@ from virtcloud.model.errors import TooManyRequests, Unauthenticated, VirtcloudEr
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json"})
 """Paths that need no token, because their answers contain no data of the service."""
 STATIC_DOCS: Final = "/static-docs"
-"""Prefix of the scripts and styles of /docs and /redoc."""
 CONSOLE: Final = "/console"
 """Prefix of the console, which authenticates browsers by the cookies of their sessions."""
 UPLOAD_PATH: Final = re.compile("/v1/images/[^/]+/content|/v1/elements/[^/]+/sessions/[^/]+/image")

@@ -45,7 +45,6 @@ BEARER = HTTPBearer(
     "the setting `local_users` is `user`, other local users need no token either.",
     auto_error=False,
 )
-"""Describes tokens in the OpenAPI document."""
 
 
 async def _current_caller(

@@ -25,14 +25,13 @@ UNMAPPED_UID: Final = 65534
 REQUEST_TIMEOUT_S: Final = 30.0
 """The interval in seconds between SBF's checks of a connection (:meth:`PeerHttpProtocol._check_request`).
 
-SBF closes a connection without a request at the first check, and otherwise one to two intervals after the last answer
-or the last received part of an awaited body.
+The first check closes a connection without a request. Later, SBF closes a connection one to two intervals after its
+last answer, or after the last received part of a body that SBF awaits.
 """
 PENDING: Final = object()
 AWAITING: Final = object()
 NAME_LOOKUP_TIMEOUT_S: Final = 10.0
 NAME_LOOKUPS: Final = BoundedThreads(4, "look-ups of users' names")
-"""Threads that look up users' names, for all services of the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,6 @@ class PeerHttpProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # uv
 
     _request_timer: TimerHandle
     _has_received = False
-    """Whether data has arrived since the last check."""
 
     def connection_made(self, transport: BaseTransport) -> None:
         """Read the peer credentials once per connection."""

@@ -31,7 +31,6 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.values import ClusterKey, Name, VlanId
 
 MAX_READ_DEVICES = 8
-"""The maximum number of devices that one call reads to explain failed paths."""
 
 router = APIRouter(prefix="/v1/clusters", tags=["clusters"], route_class=Operation)
 

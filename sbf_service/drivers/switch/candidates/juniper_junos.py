@@ -61,9 +61,9 @@ PORTS = JunosPorts({})
 class JunosReading(SwitchReading):
     """The configuration read from a switch, with the entries of each port's list ``vlan members``.
 
-    ``members`` contains them for each port whose unit 0 has a switching family: for the text of each member, such as
-    ``20-29``, its VLANs. A command that deletes a member must repeat the text. A deactivated family has no members.
-    Junos refuses to delete an absent family.
+    ``members`` has an entry for each port whose unit 0 has a switching family. The entry maps the text of each member,
+    such as ``20-29``, to the VLANs that the text denotes. A command that deletes a member must repeat the text. A
+    deactivated family has no members. Junos refuses to delete an absent family.
     """
 
     members: Mapping[str, Mapping[str, VlanSet]] = field(default_factory=dict)
