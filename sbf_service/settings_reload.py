@@ -60,9 +60,9 @@ class SettingChange:
 
 
 class EarlyReloads:
-    """Records a SIGHUP that arrives during the start, and would otherwise end the process.
+    """Records a SIGHUP that arrives during the start.
 
-    The server reloads the settings when the start is complete.
+    Without this handler, the SIGHUP would end the process. The server reloads the settings when the start is complete.
     """
 
     def __init__(self) -> None:

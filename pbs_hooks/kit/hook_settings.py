@@ -23,21 +23,21 @@ class SettingKey(NamedTuple):
 
 
 def read_text(value: Any) -> str:
-    """Return ``value``, a non-empty string. Raise ValueError for any other value."""
+    """Return ``value`` if it is a non-empty string. Raise ValueError for any other value."""
     if not isinstance(value, str) or not value:
         raise ValueError(value)
     return value
 
 
 def read_optional_path(value: Any) -> Optional[str]:
-    """Return ``value``, an absolute path or None. Raise ValueError for any other value."""
+    """Return ``value`` if it is an absolute path or None. Raise ValueError for any other value."""
     if value is not None and not read_text(value).startswith("/"):
         raise ValueError(value)
     return None if value is None else read_text(value)
 
 
 def read_path(value: Any) -> str:
-    """Return ``value``, an absolute path. Raise ValueError for any other value."""
+    """Return ``value`` if it is an absolute path. Raise ValueError for any other value."""
     return str(read_optional_path(read_text(value)))
 
 
@@ -74,14 +74,14 @@ def seconds_between(lowest: float, highest: float) -> Callable[[Any], Any]:
 
 
 def read_flag(value: Any) -> bool:
-    """Return ``value``, a bool. Raise ValueError for any other value."""
+    """Return ``value`` if it is a bool. Raise ValueError for any other value."""
     if not isinstance(value, bool):
         raise ValueError(value)  # noqa: TRY004 - the error of every parser of settings
     return value
 
 
 def read_names(value: Any) -> Dict[str, str]:
-    """Return ``value``, a JSON object whose values are strings. Raise ValueError for any other value."""
+    """Return ``value`` if it is a JSON object whose values are strings. Raise ValueError for any other value."""
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
         raise ValueError(value)
     return value

@@ -107,7 +107,10 @@ def make_path(kind: str, name: Name) -> str | None:
 
 
 def make_site_path(kind: str, name: Name) -> str | None:
-    """Return the URL path of a site's page; None for an element. For readers who may not read elements."""
+    """Return the URL path of a site's page; None for an element.
+
+    This function is for readers who may not read elements.
+    """
     return make_path(kind, name) if kind == "site" else None
 
 

@@ -131,11 +131,14 @@ async def _authenticate(request: Request, service: CurrentService) -> Browser:
 
 
 CurrentBrowser = Annotated[Browser, Depends(_authenticate)]
-"""The type of a page's parameter that receives the browser, or raises Unauthenticated."""
+"""The type of a page's parameter that receives the browser.
+
+Without a valid session, the page raises Unauthenticated.
+"""
 
 
 async def read_form(request: Request) -> Form:
-    """Read a form, with the last value of each field.
+    """Read a form. If a field occurs several times, the last value counts.
 
     Raise ForeignForm for a form of another web site, HTTPException for a form above ``MAX_FORM``, and BadInput for a
     form that is not in UTF-8 or has more than ``MAX_FIELDS`` fields.
@@ -166,7 +169,10 @@ async def _read_checked_form(request: Request, browser: CurrentBrowser) -> Form:
 
 
 CheckedForm = Annotated[Form, Depends(_read_checked_form)]
-"""The type of a page's parameter that receives a form, or raises ForeignForm without the token of the session."""
+"""The type of a page's parameter that receives a form with the token of the browser's session.
+
+For a form without this token, the page raises ForeignForm.
+"""
 
 
 def check_same_origin(request: Request) -> None:

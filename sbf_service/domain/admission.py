@@ -250,7 +250,7 @@ def _count_usage(spec: ClusterSpec) -> ResourceUsage:
 
 
 def merge_limits(user_limits: QuotaLimits | None, default: QuotaLimits) -> QuotaLimits:
-    """Return ``user_limits``, with the default limit for each quota that they omit."""
+    """Return ``user_limits``, and the default limit for each quota that ``user_limits`` omits."""
     if user_limits is None:
         return default
     changed = {name: value for name, value in user_limits.model_dump().items() if value is not None}

@@ -237,7 +237,10 @@ class _CableCheck:
         return _make_cable_view(cable, CableState.UNKNOWN, [*unread, *(text for _, text in results)])
 
     def _compare_neighbours(self, end: PortRef, peers: tuple[PortRef, ...]) -> list[tuple[ObservationResult, str]]:
-        """Compare a port's neighbours with its expected peers. If one is an expected peer, omit the others."""
+        """Compare a port's neighbours with its expected peers.
+
+        If a neighbour is an expected peer, omit the other neighbours.
+        """
         results = [compare_observation(seen, peers) for seen in self.observations if seen.port == end]
         if not results:
             text = f"{end} sees no neighbour: is the port up, and does {peers[0].element} send LLDP?"

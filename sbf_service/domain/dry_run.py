@@ -29,7 +29,8 @@ from virtcloud.model.wanted import HostWanted
 def compute_switch_change(wanted: SwitchWanted, carried: PortVlans, managed: VlanSet) -> SwitchDifference:
     """Return the difference between a switch's last observed VLANs and its wanted state.
 
-    A port that carries every VLAN is detected only in a reading, because the database stores only a part of a reading.
+    The database stores only a part of what SBF reads from a switch. Therefore, a port that carries every VLAN is
+    detected only when SBF reads the switch.
     """
     ports = {port: carried.get(port, VlanSet()) & managed for port in wanted.ports}
     return compare_switch(wanted, SwitchObserved(vlans=SwitchWanted(ports=ports).vlans, ports=ports))
@@ -38,7 +39,8 @@ def compute_switch_change(wanted: SwitchWanted, carried: PortVlans, managed: Vla
 def compute_edge_change(wanted: EdgeWanted, carried: Circuits, managed: VlanSet) -> EdgeDifference:
     """Return the difference between an edge's last observed circuits and its wanted state.
 
-    An incomplete circuit is detected only in a reading, because the database stores only a part of a reading.
+    The database stores only a part of what SBF reads from an edge. Therefore, an incomplete circuit is detected only
+    when SBF reads the edge.
     """
     circuits = tuple(circuit for circuit in carried if circuit.vlan in managed)
     return compare_edge(wanted, EdgeObserved(circuits=circuits))
@@ -47,7 +49,8 @@ def compute_edge_change(wanted: EdgeWanted, carried: Circuits, managed: VlanSet)
 def plan_segments(host: Name, topology: Topology, clusters: Iterable[LiveCluster]) -> tuple[PlannedSegment, ...]:
     """Return the segments that a host would set up for these clusters, sorted by the clusters' keys.
 
-    They contain no user data of guests, which can contain secrets: SBF writes segments to the audit log.
+    The segments contain no user data of guests: user data can contain secrets, and SBF writes the segments to the audit
+    log.
     """
     ordered = sorted(clusters, key=lambda cluster: cluster.key)
     return tuple(segment for cluster in ordered for segment in _plan_cluster_segments(host, topology, cluster))

@@ -60,9 +60,9 @@ class RetryState:
 def is_due(device: DeviceStatus, now: datetime, drift_interval: timedelta, since: datetime | None = None) -> bool:
     """Return whether a device must be reconciled.
 
-    A device is due if it was never read, is unreachable, or has not confirmed the wanted revision. It is also due if
-    its last reading is at least ``drift_interval`` old, or was before ``since``. A reading more than ``drift_interval``
-    in the future counts as old, because the clock may have stepped backwards.
+    A device is due if it was never read, is unreachable, or has not confirmed the wanted revision. A device is also due
+    if its last reading is at least ``drift_interval`` old, or was before ``since``. A reading more than
+    ``drift_interval`` in the future counts as old, because the clock may have stepped backwards.
     """
     if device.checked_at is None or not device.reachable or device.confirmed < device.wanted:
         return True

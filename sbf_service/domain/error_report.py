@@ -25,8 +25,8 @@ BLOCKED_VLAN_REMEDY = (
 class ErrorReport:
     """The record of a worker's failure on a device.
 
-    ``about`` maps VLAN IDs to error messages if the failure concerns only these VLANs. ``unsaved`` is true if a save
-    could not be verified. ``saved`` is the observed state that the device saved despite the error.
+    If the failure concerns only certain VLANs, ``about`` maps their VLAN IDs to error messages. ``unsaved`` is true if
+    a save could not be verified. ``saved`` is the observed state that the device saved despite the error.
     """
 
     message: str
@@ -51,7 +51,7 @@ def describe_shared_vlans(wanted: VlanSet, foreign: Iterable[ForeignVlan]) -> di
 
 
 def describe_blocked_vlans(blocked: VlanSet, foreign: Iterable[ForeignVlan]) -> dict[int, str]:
-    """Return an error message for each VLAN ID that SBF cannot configure because of its other use on the device."""
+    """Return an error message for each VLAN ID that is in other use on the device, so that SBF cannot configure it."""
     return _describe_vlans(blocked, foreign, BLOCKED_VLAN_REMEDY)
 
 
@@ -76,7 +76,8 @@ def format_cluster_errors(errors: Mapping[str, str], max_length: int) -> str:
 def find_cluster_error(report: str | None, cluster_errors: str | None, *ids: str | None) -> str | None:
     """Return the part of an element's error report about one cluster, or None if the element has no error.
 
-    Return the complete report if it concerns all clusters, and :data:`OTHER_CLUSTERS_ERROR` if it concerns only others.
+    Return the complete report if it concerns all clusters, and :data:`OTHER_CLUSTERS_ERROR` if it concerns only other
+    clusters.
 
     ``cluster_errors`` is the JSON of :func:`format_cluster_errors`, or None if ``report`` concerns all clusters.
     ``ids`` are the IDs of the cluster and of its network.

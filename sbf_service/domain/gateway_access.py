@@ -85,7 +85,7 @@ def make_router(spec: ClusterSpec, link: OutsideLink, destinations: Iterable[Des
 
 
 def describe_lost_link(topology: Topology, router: Name) -> str | None:
-    """Return why a network's router ``router`` has no link to the outside, or None if it has one."""
+    """Return why a network's router ``router`` has no link to the outside, or None if the router has a link."""
     if OUTSIDE_LINK.has(topology, router):
         return None
     site = topology.site_of.get(router)

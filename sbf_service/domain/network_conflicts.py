@@ -21,7 +21,7 @@ QUARANTINE_REMEDY: Final = (
 def join_remedies(keep: str, quarantined: Iterable[bool]) -> str:
     """Return ``keep`` for clusters outside quarantine, `QUARANTINE_REMEDY` for clusters in quarantine, or both.
 
-    ``quarantined`` contains for each cluster whether it is in quarantine.
+    ``quarantined`` contains a value for each cluster: whether the cluster is in quarantine.
     """
     found = frozenset(quarantined)
     if True not in found:

@@ -56,9 +56,9 @@ def find_owned_vlans(observed: SwitchObserved, created: VlanSet, known: VlanSet 
 def mark_foreign_vlans(observed: SwitchObserved, created: VlanSet, known: VlanSet = ALL_VLAN_IDS) -> SwitchObserved:
     """Return a copy of ``observed`` in which ``foreign`` lists the VLANs in other use on the device. Idempotent.
 
-    The copy's ``vlans`` and ``ports`` contain no VLAN that SBF does not own, so no change of the device concerns one.
-    Exception: a renamed VLAN that SBF created stays in ``ports``, so that SBF can remove the VLAN from the managed
-    ports.
+    The copy's ``vlans`` and ``ports`` contain no VLAN that SBF does not own, so SBF's changes of the device contain no
+    such VLAN. Exception: a renamed VLAN that SBF created stays in ``ports``, so that SBF can remove the VLAN from the
+    managed ports.
     """
     owned = find_owned_vlans(observed, created, known)
     foreign = tuple(_find_foreign_vlans(observed, owned))

@@ -47,10 +47,10 @@ class ClusterNetwork:
 class LiveCluster:
     """A cluster that elements must carry, with its network's VLAN ID at each site.
 
-    ``transport`` connects the sites, and ``service`` is the network's own service ID on it, if any. ``joined`` is the
-    network that a member joined. ``created_by`` is the creator's name in the audit log. ``images`` maps catalogue
-    images to their sources. ``gateways`` are the cluster's gateways in order of preference. ``quarantined``: the
-    cluster has ended, but an element has not confirmed the removal.
+    ``transport`` connects the sites, and ``service`` is the network's own service ID on this transport, or None.
+    ``joined`` is the network that a member joined. ``created_by`` is the creator's name in the audit log. ``images``
+    maps catalogue images to their sources. ``gateways`` are the cluster's gateways in order of preference.
+    ``quarantined``: the cluster has ended, but an element has not confirmed the removal.
     """
 
     id: str

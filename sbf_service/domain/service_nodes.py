@@ -30,10 +30,10 @@ def find_service_node(topology: Topology, gateways: Iterable[Name]) -> Name | No
 
 
 def choose_service_node(topology: Topology, cluster: LiveCluster, alive: Collection[Name]) -> Name:
-    """Return the gateway with a file server (NFS) that serves a new cluster. Raise NoGateway if there is none.
+    """Return the gateway with a file server (NFS) that serves a new cluster.
 
     Choose the first of the cluster's gateways, or else the topology's first gateway in ``alive`` that is at a site of
-    the cluster and connected to its hosts through switches.
+    the cluster and connected to its hosts through switches. Raise NoGateway if there is no such gateway.
     """
     if (chosen := find_service_node(topology, cluster.gateways)) is not None:
         return chosen

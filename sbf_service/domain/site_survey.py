@@ -117,7 +117,10 @@ def _find_different_names(surveys: Sequence[SwitchSurvey]) -> Iterator[tuple[int
 def _use_notes(
     surveys: Sequence[SwitchSurvey], part: SitePart, pool: VlanSet, canonical: CanonicalPort
 ) -> Iterator[str]:
-    """Yield a note for each port of the draft in other use, which SBF changes only after its adoption."""
+    """Yield a note for each port of the draft in other use.
+
+    SBF changes such a port only after its adoption.
+    """
     drafted = {switch.name: switch.ports for switch in part.site.switches}
     for survey in surveys:
         name = survey.switch.name

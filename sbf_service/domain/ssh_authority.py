@@ -1,7 +1,7 @@
 """SSH access through gateways: the authority, the keys of gateways, and the certificates of users. Pure.
 
-The keys are derived from the secret of the certificate authority for VPN access, so its renewal replaces them, too.
-Source of the certificates' format: OpenSSH's PROTOCOL.certkeys.
+The keys are derived from the secret of the certificate authority for VPN access, so a renewal of this authority also
+replaces the SSH keys. Source of the certificates' format: OpenSSH's PROTOCOL.certkeys.
 """
 
 from dataclasses import dataclass
@@ -76,8 +76,8 @@ def parse_certified_key(key: UserKey) -> SshPublicKey:
 def sign_certificate(secret: SecretBytes, key: SshPublicKey, certificate: SshCertificate) -> str:
     """Return a certificate as one line of a file ``*-cert.pub``. The certificate permits neither forwarding nor a PTY.
 
-    The certificate becomes valid ``CLOCK_SKEW`` before ``begins``, because a gateway's clock can be slow. The
-    certificate ends up to a second before ``ends``, because its times are whole seconds.
+    The certificate becomes valid ``CLOCK_SKEW`` before ``begins``, because a gateway's clock can be slow. A
+    certificate's times are whole seconds, so the certificate ends at ``ends`` or less than a second earlier.
     """
     authority = load_ssh_private_key(derive_authority_key(secret).private.get_secret_value().encode(), None)
     if not isinstance(authority, Ed25519PrivateKey):

@@ -30,7 +30,7 @@ class TopologyChange:
     topology: Topology
 
     def compute(self) -> None:
-        """Compute and cache all differences. A change that keeps the wiring needs none."""
+        """Compute and cache all differences. A change that keeps the wiring needs no differences."""
         if not self.keeps_wiring:
             _ = self.sites, self.elements, self.changed_elements, self.lost_elements, self.lost_device_ports
 

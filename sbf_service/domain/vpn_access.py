@@ -20,7 +20,7 @@ from virtcloud.model.wanted import HostWanted, Segment
 class GrantedProfile:
     """A valid profile with the data of its grant. ``network`` is the ID of the cluster that created the network.
 
-    ``ends`` is the earlier of the ends of the cluster's lease and of the network.
+    ``ends`` is the end of the cluster's lease or the end of the network, whichever is earlier.
     """
 
     id: str
@@ -50,8 +50,9 @@ REPORT_DELAY: Final = timedelta(seconds=5)
 def is_replaced(connection: ReportedConnection, other: ReportedConnection) -> bool:
     """Return whether the connection ``other`` to another gateway replaced ``connection``.
 
-    The gateways' clocks determine which connection began later. The opposite order of reports, more than
-    :data:`REPORT_DELAY` apart, shows a wrong clock. Then return False, so that a wrong clock disconnects no device.
+    The gateways' clocks determine which connection began later. If the order of the reports is the opposite and they
+    are more than :data:`REPORT_DELAY` apart, a clock is wrong. Then return False, so that a wrong clock disconnects no
+    device.
     """
     is_reported_earlier = other.first_reported_at < connection.first_reported_at - REPORT_DELAY
     return other.connected_at > connection.connected_at and not is_reported_earlier

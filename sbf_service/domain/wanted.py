@@ -3,7 +3,7 @@
 After a restore of the database, elements may still carry clusters that the database does not contain. Such a cluster
 may use a VLAN ID that another cluster claims in the database. Therefore, SBF *holds* the claimed VLAN IDs of a site
 until the elements that may carry them are checked (``store/unchecked_elements.py``). On a device, SBF keeps existing
-configuration with a held VLAN ID, but adds none.
+configuration with a held VLAN ID, but adds no new configuration with this VLAN ID.
 """
 
 import hashlib
@@ -48,7 +48,10 @@ def find_edge_transports(topology: Topology, edge: Name) -> tuple[Transport, ...
 
 
 def find_edge_peers(topology: Topology, edge: Name, transports: Iterable[Transport]) -> dict[str, tuple[str, ...]]:
-    """Return the loopback addresses of the other edges on each transport, if they have one, in the topology's order."""
+    """Return the loopback addresses of the other edges on each transport, in the topology's order.
+
+    Omit edges without a loopback address.
+    """
     return {transport.name: tuple(_find_loopbacks(topology, transport.name, edge)) for transport in transports}
 
 

@@ -107,9 +107,9 @@ class SwitchDriver(Protocol):
     def save(self) -> bool:
         """Copy the running configuration to the startup configuration. Idempotent.
 
-        Return True after a save, and False on a platform without a separate save step, which keeps all changes or none
-        after a restart. Raise Refused, with the device's answer, unless the device prints that the configuration was
-        saved.
+        Return True after a save, and False on a platform without a separate save step. Such a platform keeps either all
+        changes or no changes after a restart. Raise Refused, with the device's answer, unless the device prints that
+        the configuration was saved.
         """
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """Answers that contain a list, as a whole or in pages: parameters ``limit`` and ``cursor``, header ``Link`` (RFC 8288).
 
-The body is an array. The header ``Link`` with ``rel="next"`` has the address of the following page, if there is one.
-SBF reads even a whole list page by page. Each page has its own transaction, which ends before the conversion to JSON.
+The body is an array. If there is a following page, the header ``Link`` with ``rel="next"`` has its address. SBF reads
+even a whole list page by page. Each page has its own transaction, which ends before the conversion to JSON.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -97,7 +97,7 @@ class FilledTemplates(NamedTuple):
 
 
 def fill_templates(templates: Sequence[str], known: Mapping[str, object], peers: Sequence[str] = ()) -> FilledTemplates:
-    """Insert the known values into the templates, and ``<name>`` for the others.
+    """Insert the known values into the templates, and ``<name>`` for each placeholder without a known value.
 
     Repeat a line with ``{peer}`` for each of ``peers``, the loopbacks of the other edges.
     """

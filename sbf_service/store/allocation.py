@@ -45,7 +45,10 @@ NO_VLANS = VlanSet()
 
 _SITES = bindparam("sites", type_=NAME_TYPE, expanding=True)
 _JOINED = func.aggregate_strings(cast(ClaimRow.vlan, Text), ",")
-"""All claimed VLAN IDs of a site in one text, such as ``"101,102"``: much faster than a row for each VLAN ID."""
+"""All claimed VLAN IDs of a site in one text, such as ``"101,102"``.
+
+Reading one text is much faster than reading a row for each VLAN ID.
+"""
 _READ_POOLS = select(SiteRow.name, SiteRow.pool).where(SiteRow.name.in_(_SITES))
 _READ_CLAIMS = select(ClaimRow.site, _JOINED).where(ClaimRow.site.in_(_SITES)).group_by(ClaimRow.site)
 _READ_QUARANTINED = _READ_CLAIMS.where(
@@ -138,8 +141,8 @@ def allocate_longest_unused(
 ) -> dict[Name, VlanId]:
     """Choose VLAN IDs by the rule of :func:`allocate_vlan_ids`. Raise NoVlanFree if no VLAN ID is free.
 
-    The VLAN IDs may differ if the transport translates VLAN IDs. If the fast allocation finds none, or has too many
-    sites, read all VLAN IDs of the sites and of the transport.
+    The VLAN IDs may differ if the transport translates VLAN IDs. If the fast allocation finds no VLAN ID, or if there
+    are too many sites for it, read all VLAN IDs of the sites and of the transport.
     """
     translates, vlan_separated = transport is not None and transport.translates, find_vlan_separated(transport)
     if len(sites) <= MAX_INDEXED_SITES:

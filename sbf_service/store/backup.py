@@ -118,7 +118,7 @@ def _create_file(path: Path) -> Iterator[gzip.GzipFile]:
     """Create a file that only its owner can read. The complete file gets its name when it is on the disk.
 
     An incomplete file has a random name (``.NAME.….new``), because another backup to ``path`` may run. A killed process
-    leaves it behind.
+    leaves the incomplete file behind.
     """
     new: Path | None = None
     try:

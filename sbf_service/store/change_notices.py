@@ -30,7 +30,10 @@ _NOTIFY = select(func.pg_notify(CHANNEL, bindparam("notice")))
 
 @dataclass(frozen=True, slots=True)
 class ChangeNotice:
-    """A notice of another replica's change, with its topics; None if they do not fit into ``MAX_NOTICES`` notices."""
+    """A notice of another replica's change.
+
+    ``topics`` is None if the topics do not fit into ``MAX_NOTICES`` notices.
+    """
 
     topics: frozenset[str] | None
 

@@ -102,7 +102,7 @@ def include_vlans(unit: Unit, site: str, vlans: VlanSet) -> None:
 
 
 def read_foreign_vlans(unit: Unit, sites: Collection[str]) -> dict[str, VlanSet]:
-    """Return the VLAN IDs in other use, by site, without sites that have none."""
+    """Return the VLAN IDs in other use, by site. Sites without such VLAN IDs are missing."""
     found: dict[str, set[int]] = defaultdict(set)
     for site, vlan in unit.session.execute(_READ_FOREIGN, {"sites": list(sites)}):
         found[site].add(vlan)

@@ -94,7 +94,7 @@ def parse_current_spec(row: ClusterRow | ClusterRecord) -> ClusterSpec:
     """Return a cluster's spec with SBF's choices, and with the current ``shares_with``.
 
     Raise ValidationError, with a note for SBF's log, if this version of SBF cannot read the stored spec. The cluster's
-    elements then get no wanted state, because it would remove the cluster's network.
+    elements then get no wanted state: a wanted state without the cluster would remove its network.
     """
     spec = row.resolved or row.spec
     try:
@@ -111,7 +111,8 @@ def parse_current_spec(row: ClusterRow | ClusterRecord) -> ClusterSpec:
 def parse_shown_spec(row: ClusterRow, placements: tuple[PlacementStatus, ...] = ()) -> tuple[ClusterSpec, str | None]:
     """Return the spec to show to clients, and None or the reason why this version of SBF cannot read the stored spec.
 
-    From an unreadable spec, the result contains only what SBF knows otherwise. Do not compute wanted states from it.
+    From an unreadable spec, the result contains only what SBF also knows from other data. Do not compute wanted states
+    from this spec.
     """
     try:
         return parse_current_spec(row), None

@@ -169,7 +169,8 @@ def _compute_cluster_differences(unit: Unit, requested: _RequestedCluster, *, wh
 def _make_joined(unit: Unit, requested: _RequestedCluster) -> ClusterTransport | None:
     """Return the view of a cluster's transport.
 
-    Return None if the cluster has none, or has ended and the topology no longer contains it.
+    Return None if the cluster has no transport, or if the cluster has ended and the topology no longer contains the
+    transport.
     """
     transports = {transport.name: transport for transport in read_topology(unit).transports}
     name = requested.cluster.transport

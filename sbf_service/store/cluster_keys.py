@@ -1,9 +1,9 @@
 """Keys and names of clusters: the current cluster of a key, and the attempts with the key.
 
-A caller numbers its attempts to create a cluster with one key, for example by the run count of a batch job. When the
-cluster with a key has ended, another owner may use the key. The *turn* in a cluster's row increases by 1 when the key
-passes to another owner. The attempt numbers of each owner of a key never decrease. Therefore, SBF recognizes a late
-call by its lower attempt number, even after another owner's turn.
+A caller gives numbers to its attempts to create a cluster with one key, for example by the run count of a batch job.
+When the cluster with a key has ended, another owner may use the key. The *turn* in a cluster's row increases by 1 when
+the key passes to another owner. The attempt numbers of each owner of a key never decrease. Therefore, SBF recognizes a
+late call by its lower attempt number, even after another owner's turn.
 """
 
 import re
@@ -44,7 +44,7 @@ def find_newest_cluster(unit: Unit, key: str) -> ClusterRow | None:
 def find_key_holders(unit: Unit, key: str) -> KeyHolders:
     """Return the clusters that a new cluster with ``key`` could collide with. Ended clusters have no names.
 
-    Usually, there is none, so first look for a row without the costs of loading objects.
+    Usually, there is no such cluster. Therefore, first look for a row without the costs of loading objects.
     """
     unit.session.flush()
     if unit.connection.execute(_FIND_HOLDER, {"key": key}).first() is None:

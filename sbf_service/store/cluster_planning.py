@@ -49,8 +49,8 @@ from virtcloud.model.values import ClusterKey, Name
 class NewCluster:
     """A cluster to be created. ``holders`` are the clusters that already have the key as their key or name.
 
-    ``requested`` is the caller's spec, or None in a dry run. In ``spec``, SBF has already chosen the hosts of the
-    guests in ``ClusterSpec.spread``.
+    ``requested`` is the caller's spec, or None in a dry run. In ``spec``, each guest has a host: SBF has already chosen
+    the hosts of the guests in ``ClusterSpec.spread``.
     """
 
     id: str
@@ -155,9 +155,10 @@ def _check_gateway_addresses(topology: Topology, cluster: LiveCluster, identity:
 
 
 def _check_name_free(unit: Unit, new: NewCluster) -> None:
-    """Raise NameTaken if the new key is another cluster's name, or the new name another's name or key.
+    """Raise NameTaken if a running cluster has the new key or name.
 
-    Ended clusters do not count.
+    The new key must not be another cluster's name. The new name must be neither another cluster's name nor another
+    cluster's key.
     """
     key, name = new.key, new.spec.name
     if (other := new.holders.named) is not None:

@@ -38,7 +38,7 @@ class ClusterReading:
 def read_cluster_records(unit: Unit, ids: Collection[str] | None, earlier: ClusterReading) -> ClusterReading:
     """Read the live clusters with the IDs ``ids``, or all live clusters if ``ids`` is None.
 
-    A cluster whose stored values equal those in ``earlier`` is the same Python object.
+    For a cluster whose stored values have not changed, the result contains the same Python object as ``earlier``.
     """
     unit.session.flush()
     records = {record.cluster.id: record for record in _read_records(unit, ids)}

@@ -28,7 +28,7 @@ the indexes with this condition.
 
 
 class ClusterRow(Base):
-    """A cluster, also after its end.
+    """A cluster. The row stays after the cluster's end.
 
     - ``version``: incremented with every change of the cluster's view.
     - ``turn``: 0 for the key's first cluster, incremented with each change of the key's owner (``cluster_keys.py``).

@@ -1,8 +1,8 @@
 """The confirmations of elements. A confirmation records that an element has the wanted state of a revision.
 
 A confirmation can exclude clusters that the element has not completely set up or removed. Workers confirm the revisions
-of switches and edges, and agents those of hosts and gateways. For agents, SBF computes the clusters that were set up or
-removed from the placements that changed since the previous confirmation, for the audit log.
+of switches and edges, and agents confirm the revisions of hosts and gateways. For agents, SBF computes the clusters
+that were set up or removed from the placements that changed since the previous confirmation, for the audit log.
 """
 
 from collections.abc import Collection, Mapping
@@ -179,7 +179,7 @@ def _audit_confirmation(unit: Unit, row: ElementRow, former: _FormerConfirmation
 def _compute_confirmed_change(
     unit: Unit, row: ElementRow, former: _FormerConfirmation, marked: Collection[str]
 ) -> HostDifference | None:
-    """Return the clusters that a host has set up or removed since ``former``, or None without such clusters.
+    """Return the clusters that a host has set up or removed since ``former``, or None if there are no such clusters.
 
     All clusters count as set up again after a reset of the confirmed revision, or after the host was unreachable. Omit
     removals by revisions up to ``former.highest``, which the audit log already contains, except for clusters in

@@ -98,10 +98,11 @@ def upgrade_database(connection: Connection, migration: str = "head") -> None:
 
 
 def check_encoding(connection: Connection) -> None:
-    """Raise BadInput for a new PostgreSQL database whose encoding is not UTF8, and log a warning for an existing one.
+    """Check the encoding of a PostgreSQL database: raise BadInput for a new database whose encoding is not UTF8.
 
-    With another encoding, a database cannot store all texts. With the encoding SQL_ASCII, PostgreSQL also counts bytes
-    instead of characters, so that texts of a permitted length can be too long.
+    Log a warning for an existing database with another encoding. With another encoding, a database cannot store all
+    texts. With the encoding SQL_ASCII, PostgreSQL also counts bytes instead of characters, so that texts of a permitted
+    length can be too long.
     """
     if connection.dialect.name != "postgresql":
         return

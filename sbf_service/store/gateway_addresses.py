@@ -39,9 +39,9 @@ log = get_log(__name__)
 def ensure_gateway_addresses(unit: Unit, network: ClusterRow, gateway: Name) -> tuple[Address, ...]:
     """Return a gateway's addresses in a network: one address of each subnet.
 
-    If the gateway has none yet, assign addresses and increment the gateway's wanted revision. ``network`` is the
-    cluster that created the network. The gateway must belong to one of the network's clusters. Raise NoAddressFree if a
-    subnet has no free address.
+    If the gateway has no addresses yet, assign addresses and increment the gateway's wanted revision. ``network`` is
+    the cluster that created the network. The gateway must belong to one of the network's clusters. Raise NoAddressFree
+    if a subnet has no free address.
     """
     found = read_gateway_addresses(unit, gateway, [network.id])
     if network.id in found:

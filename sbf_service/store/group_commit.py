@@ -25,8 +25,8 @@ MAX_GROUP = 16
 FindScope = Callable[[U], LockScope]
 """A function that returns the sites and names that a change must lock.
 
-It reads the database in the unit of work that it receives, and raises OutsideScopeError if the change must lock
-everything.
+The function reads the database in the unit of work that it receives, and raises OutsideScopeError if the change must
+lock everything.
 """
 
 

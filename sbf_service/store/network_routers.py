@@ -65,8 +65,8 @@ def replace_routers(unit: Unit, gateway: Name) -> None:
 
     Call this if the gateway's agent is stale, or if the gateway has no link to the outside. The new router is another
     gateway of the network with a link to the outside, with an agent that is not stale, and with addresses in the
-    network, which it may get now. Without such a gateway, the router stays the same. Delete the FQDNs in the latest
-    report of a replaced router, whose agent may send no further report about the network.
+    network. The gateway may get these addresses now. If there is no such gateway, the router stays the same. Delete the
+    FQDNs in the latest report of a replaced router, whose agent may send no further report about the network.
     """
     networks = unit.connection.execute(_READ, {"gateway": gateway}).scalars().all()
     alive = find_alive_gateways(unit) - {gateway} if networks else frozenset()
@@ -104,9 +104,9 @@ def describe_lost_routers(unit: Unit, networks: Iterable[str]) -> Mapping[str, s
 def take_over_routers(unit: Unit, gateway: Name) -> None:
     """Replace the unusable routers of the networks to which ``gateway`` belongs.
 
-    A router is unusable if its agent is stale, or if it has no outside link. :func:`replace_routers` replaces it in all
-    its networks, also by other gateways than ``gateway``. Call this when the agent of ``gateway`` is no longer stale,
-    or when ``gateway`` gets an outside link or is connected to another network.
+    A router is unusable if its agent is stale, or if it has no outside link. :func:`replace_routers` replaces an
+    unusable router in all its networks, also by gateways other than ``gateway``. Call this when the agent of
+    ``gateway`` is no longer stale, or when ``gateway`` gets an outside link or is connected to another network.
     """
     topology = read_topology(unit)
     for other, is_reachable in unit.connection.execute(_READ_ROUTERS, {"gateway": gateway}).all():

@@ -48,7 +48,7 @@ def find_cluster_scope(unit: Unit, key: str) -> LockScope:
 
 
 def find_element_scope(unit: Unit, name: str) -> LockScope:
-    """Return the scope of a change of one element: its site, or nothing for an unknown element."""
+    """Return the scope of a change of one element: its site. An unknown element has an empty scope."""
     row = unit.connection.execute(_READ_ELEMENT, {"name": name}).one_or_none()
     return LockScope(frozenset() if row is None else frozenset({row.site}))
 
@@ -56,11 +56,11 @@ def find_element_scope(unit: Unit, name: str) -> LockScope:
 def find_confirmation_scope(unit: Unit, name: str, revision: int, *, has_errors: bool = False) -> LockScope:
     """Return the scope of a confirmation: the element's site, and the sites of the networks of some clusters.
 
-    These are all clusters whose state can still change if the element was unreachable or had an error report.
+    If the element was unreachable or had an error report, these are all clusters whose state can still change.
     Otherwise, they are the clusters that the newly confirmed revisions, up to ``revision``, add or remove.
 
     Raise OutsideScopeError for an unknown or unchecked element, a gateway, a removed switch, and a confirmation that
-    ``has_errors``: these can change other clusters.
+    ``has_errors``: such confirmations can change other clusters.
     """
     row = unit.connection.execute(_READ_ELEMENT, {"name": name}).one_or_none()
     if row is None or row.kind == ElementKind.GATEWAY or row.leaving or row.unchecked or has_errors:

@@ -64,7 +64,7 @@ _READ_GATEWAYS = (
 def find_network(unit: Unit, name_or_key: str) -> Sequence[ClusterRow]:
     """Return the running clusters in the network of the running cluster with this name or key.
 
-    The cluster that created the network comes first. Return [] without such a cluster.
+    The cluster that created the network comes first. Return [] if no running cluster has this name or key.
     """
     row = find_running_cluster(unit, name_or_key)
     if row is None:
@@ -93,9 +93,9 @@ def find_joinable_network(unit: Unit, spec: ClusterSpec) -> ClusterRow:
 def check_guests_distinct(unit: Unit, network: ClusterRow, spec: ClusterSpec) -> None:
     """Raise GuestTaken for a name, MAC address or IP address in ``spec`` that is in use in the network.
 
-    The addresses of gateways, routers and users' devices, and the MAC addresses of gateways, are in use, too. The MAC
-    address that SBF derives for a guest without one in its spec is in use. After the end of a cluster, its guests'
-    names are free, but their addresses stay in use until every element has confirmed the removal.
+    The addresses of gateways, routers and users' devices, and the MAC addresses of gateways, are in use, too. If a
+    guest's spec contains no MAC address, the MAC address that SBF derives for the guest is in use. After the end of a
+    cluster, its guests' names are free, but their addresses stay in use until every element has confirmed the removal.
     """
     others = {
         f"address {address}": f"gateway {name}" for address, name in _read_gateway_addresses(unit, network).items()
@@ -144,8 +144,9 @@ def read_network_addresses(unit: Unit, network: ClusterRow) -> NetworkAddresses:
 def read_other_addresses(unit: Unit, network: ClusterRow, spec: ClusterSpec) -> tuple[str, ...]:
     """Return those addresses in use in a network that no guest of a running cluster has, without prefix length.
 
-    They belong to gateways, users' devices, the router, or guests in quarantine, whose cluster has ended without the
-    confirmation of an element. ``spec`` is the network's spec as shown to clients.
+    These addresses belong to gateways, users' devices, the router, or guests in quarantine. A guest is in quarantine if
+    its cluster has ended, but an element has not confirmed the removal. ``spec`` is the network's spec as shown to
+    clients.
     """
     gateways, devices = _read_gateway_addresses(unit, network), _read_device_addresses(unit, network)
     quarantined = (
@@ -186,7 +187,7 @@ def _read_device_addresses(unit: Unit, network: ClusterRow) -> dict[str, str]:
 def read_guest_macs(unit: Unit, network: str) -> tuple[Mac, ...]:
     """Return the MAC addresses of all guests of a network, sorted, including guests in quarantine.
 
-    Omit unreadable clusters in quarantine, which would leave the gateways without a wanted state.
+    Omit unreadable clusters in quarantine: an error would leave the gateways without a wanted state.
     """
     rows = (unit.session.get_one(ClusterRow, network), *find_members(unit, network))
     macs = {
@@ -216,7 +217,7 @@ def allocate_for_member(  # noqa: PLR0913, PLR0917 - the parameters of allocate_
     """Return the IDs that a network has after the cluster of ``spec`` joins it. Change nothing.
 
     The result contains the current IDs, and a VLAN ID at each new site. A new site has a host of the cluster, but no
-    VLAN ID of the network yet. It also contains a transport and its service ID, if the network needs its first
+    VLAN ID of the network yet. The result also contains a transport and its service ID, if the network needs its first
     transport.
 
     Raise NoSuchHost for an unknown host. Raise Conflict if the transport does not reach a new site, or if the network's

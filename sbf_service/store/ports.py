@@ -54,7 +54,7 @@ def record_change(unit: Unit, element: str, adopted: Collection[PortName], diffe
     """Record the effects of a change on ports, before the switch receives the change.
 
     Record the original uses of newly configured ports, and the access ports that the change may shut down. ``adopted``
-    contains the ports that were adopted when the difference was computed. Raise Unsafe if one of these was released
+    contains the ports that were adopted when the difference was computed. Raise Unsafe if an adopted port was released
     since then.
     """
     rows = {row.port: row for row in read_port_rows(unit, element)}
@@ -134,8 +134,8 @@ def release_ports(unit: Unit, switch: Switch, wanted: SwitchWanted, release: Por
 def update_described_ports(unit: Unit, switch: Switch, former: Element | None, *, is_other: bool) -> None:
     """Release the ports that a switch's new description lacks.
 
-    Cancel the pending release of ports that it contains again. If ``is_other``, delete all records: the name may now
-    denote another device.
+    Cancel the pending release of ports that the new description contains again. If ``is_other``, delete all records:
+    the name may now denote another device.
     """
     if former == switch:
         return
@@ -163,7 +163,8 @@ def release_removed_switch(unit: Unit, row: ElementRow, switch: Switch) -> None:
 def _clear_removed_switch(unit: Unit, name: str) -> None:
     """Delete the stored description of a removed switch, if all its ports are restored.
 
-    SBF then no longer reconciles the switch, which is no longer a reason to hold networks (``unchecked_elements.py``).
+    SBF then no longer reconciles the switch. The switch is no longer a reason to hold networks
+    (``unchecked_elements.py``).
     """
     unit.session.flush()
     if unit.connection.execute(_READ_LEAVING, {"element": name}).scalar_one() is None:

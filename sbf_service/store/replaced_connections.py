@@ -1,7 +1,8 @@
 """VPN connections that were replaced by a later connection of their profile at another gateway.
 
-A profile may have one connection. A gateway itself ends the older of two connections. If they are at different
-gateways, SBF marks the older connection in the wanted document of its gateway, which then ends the connection.
+A profile may have only one connection. If a profile has two connections at one gateway, this gateway ends the older
+connection. If the connections are at different gateways, SBF marks the older connection in the wanted document of its
+gateway. This gateway then ends the connection.
 """
 
 from collections.abc import Iterable

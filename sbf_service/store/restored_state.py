@@ -56,7 +56,7 @@ def record_restore(
     ``grace`` has passed. Active clusters become degraded. ``former_version`` is the version of the topology that the
     restore deleted, or 0.
 
-    Raise BadInput unless the revisions leave room for one further restore (:data:`MAX_NUMBER`).
+    Raise BadInput if the highest revision would exceed :data:`MAX_NUMBER` after this restore and one further restore.
     """
     highest = unit.session.scalar(select(func.max(ElementRow.wanted_revision))) or 0
     if highest > MAX_NUMBER - 2 * REVISION_STEP:

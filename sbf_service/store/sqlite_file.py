@@ -20,7 +20,10 @@ BUSY_TIMEOUT_S, LOCK_POLL_S = 30.0, 0.01
 
 
 def make_sqlite_engine(address: URL) -> Engine:
-    """Create an engine for a file, which only its owner can read if it is new, or for a database in memory."""
+    """Create an engine for a database in a file or in memory.
+
+    Only its owner can read a new file.
+    """
     is_file = address.database and address.database != ":memory:" and "uri" not in address.query
     if is_file:
         _restrict_to_owner(Path(str(address.database)))

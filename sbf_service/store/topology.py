@@ -219,7 +219,7 @@ def _suspend_at_moved_gateways(unit: Unit, change: TopologyChange) -> None:
 def _read_clusters_at(unit: Unit, change: TopologyChange, earlier: ClusterReading) -> ClusterReading:
     """Read the live clusters that use an element at a changed site, or all live clusters if most sites change.
 
-    Read none if the change keeps all paths.
+    Read no cluster if the change keeps all paths.
     """
     if change.keeps_paths or not change.sites:
         return ClusterReading()

@@ -62,7 +62,7 @@ def read_site_names(connection: Connection) -> tuple[Name, ...]:
 def read_documents(connection: Connection, since: int, former: Topology | None) -> Topology:
     """Return the stored topology. Raise NotFound before the first topology.
 
-    ``former`` is the topology of version ``since``, or None. Read only the later changes.
+    ``former`` is the topology of version ``since``, or None. Read only the parts that changed after this version.
     """
     rows = connection.execute(_READ_CHANGES, {"since": since}).all()
     common = next((document for site, document in rows if not site), None)

@@ -1,4 +1,4 @@
-"""Checks of ports that a new topology removes, attaches to another transport, or links to another access link.
+"""Checks of the ports that a new topology removes, attaches to another transport, or gives another access link.
 
 A port may carry VLANs of clusters that no longer need it, until its switch or edge has confirmed the removal. SBF knows
 these VLANs from the last observed state, which may lack VLANs while the device has unsaved changes.
@@ -62,8 +62,8 @@ def list_reattached_ports(unit: Unit, former: Topology, topology: Topology, site
     - The VLAN was last observed on the port. The port can also have lost its attachment in an earlier topology.
     - The switch has unsaved changes, so that the recorded observed state may lack VLANs.
 
-    Of the networks without a port of their transport at the site, only ending ones are considered:
-    :func:`.topology_losses.list_detached_clusters` finds the running ones.
+    Networks whose transport has no port at the site any more are considered only while they are ending:
+    :func:`.topology_losses.list_detached_clusters` finds the networks of running clusters.
     """
     attached = [
         (site, one)

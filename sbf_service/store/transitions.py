@@ -69,9 +69,9 @@ MAX_TRANSITIONS = 3
 class ClusterSelection:
     """Prepared statements on the clusters that meet the conditions of this selection.
 
-    ``due`` reads the selected clusters with a due transition, and ``increment_versions`` increments the versions of
-    those whose state can still change. Selections are module constants, because building a statement takes a
-    millisecond.
+    ``due`` reads the selected clusters with a due transition, and ``increment_versions`` increments the versions of the
+    selected clusters whose state can still change. Selections are module constants, because building a statement takes
+    a millisecond.
     """
 
     def __init__(self, *conditions: ColumnElement[bool]) -> None:
@@ -222,7 +222,7 @@ def _remove_placements(unit: Unit, row: ClusterRow) -> None:
 def _find_hosts_with_changed_peers(unit: Unit, row: ClusterRow) -> frozenset[str]:
     """Return the hosts of a member's network; empty if the member has no guests or the network ends.
 
-    An unreadable cluster counts as one with guests: an unneeded revision changes nothing on a host.
+    An unreadable cluster counts as a cluster with guests: an unneeded revision changes nothing on a host.
     """
     if row.network is None or not _may_have_guests(row):
         return frozenset()

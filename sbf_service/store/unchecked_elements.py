@@ -84,7 +84,10 @@ def check_devices_checked(unit: Unit, site: str, vlans: VlanSet) -> None:
 
 
 def _read_unchecked(unit: Unit) -> Sequence[Row[str, str, str]]:
-    """Return the names, sites and kinds of unchecked elements. Query the database until none is found."""
+    """Return the names, sites and kinds of unchecked elements.
+
+    If there are none, do not query the database again for this version of the topology.
+    """
     version = read_cached_version(unit)
     if version in unit.cache.checked:
         return ()
@@ -142,7 +145,7 @@ def read_held_vlans(unit: Unit, site: str) -> VlanSet:
 def mark_held_segments(unit: Unit, _name: str, wanted: HostWanted) -> HostWanted:
     """Add the requirement UNCHECKED_NETWORK to a host's segments of held networks.
 
-    An agent keeps existing segments with this requirement, but creates none.
+    An agent keeps existing segments with this requirement, but creates no new segment with this requirement.
     """
     held = read_held_networks(unit)
     if not held:

@@ -1,6 +1,6 @@
 """Creation and revocation of devices' VPN profiles, and replacement of the certificate authority.
 
-A new certificate authority revokes all profiles.
+When SBF replaces the certificate authority, SBF revokes all profiles.
 
 The transaction that changes profiles also increments the revisions of the gateways, whose wanted documents contain a
 grant for each valid profile.
@@ -149,7 +149,7 @@ def revoke_profile(unit: Unit, key: str, profile: str, cluster_id: str | None = 
 def revoke_profiles(unit: Unit, row: ClusterRow, profiles: Iterable[VpnProfileRow]) -> None:
     """Revoke the valid profiles among ``profiles``, and increment the revisions of the cluster's gateways.
 
-    ``row`` is their cluster. Change nothing if no profile is valid.
+    ``row`` is the cluster of all ``profiles``. If no profile is valid, change nothing.
     """
     valid = [profile for profile in profiles if profile.revoked_at is None]
     for profile in valid:
@@ -220,7 +220,8 @@ def _insert(unit: Unit, created: VpnProfileRow, gateways: Sequence[Name], addres
 def _record_revisions(unit: Unit, profiles: Iterable[VpnProfileRow], others: Iterable[Name] = ()) -> None:
     """Increment the wanted revisions of ``others`` and of the profiles' gateways.
 
-    A profile's latest change is applied at each gateway that has confirmed the new revision, which is recorded.
+    For each profile, record the new revisions of its gateways. When a gateway has confirmed the recorded revision, the
+    gateway has applied the profile's latest change.
     """
     of_profile = VpnProfileGatewayRow.profile_id
     found = [

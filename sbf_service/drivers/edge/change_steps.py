@@ -26,7 +26,8 @@ class ChangeStep:
     """Configuration lines that belong together.
 
     ``about`` and ``needs`` name objects, such as ``"vlan 112"`` or ``"domain vc-112"``. If the device refuses a line,
-    the objects in ``about`` become unusable, and the driver skips every later step that needs one.
+    the objects in ``about`` become unusable, and the driver skips every later step whose ``needs`` contains an unusable
+    object.
     """
 
     about: frozenset[str]

@@ -64,8 +64,9 @@ class LinuxEdge:
     def apply(self, difference: EdgeDifference) -> None:
         """Apply a difference. A refused line does not stop the following lines.
 
-        After a refused removal of a circuit or remnant, add only circuits whose VLAN no removed circuit or remnant has.
-        If such a VLAN is unknown, add no circuit. Otherwise, two services could be connected.
+        If the removal of a circuit or remnant is refused, add only circuits that share no VLAN with the circuits and
+        remnants to remove. If the VLAN of a remnant to remove is unknown, add no circuit. Otherwise, two services could
+        be connected.
 
         Raise Refused after the last line, with the messages of all refused lines. Raise Refused before the first line
         if the transport of an added circuit is unknown, or needs a field of the edge that the topology lacks.
@@ -136,7 +137,7 @@ def _list_removed(difference: EdgeDifference) -> tuple[CircuitRemnant, ...]:
 def _select_separate(difference: EdgeDifference) -> Circuits:
     """Return the circuits to add that share no VLAN with a circuit or remnant to remove.
 
-    Return none if the VLAN of a remnant is unknown.
+    Return no circuit if the VLAN of a remnant is unknown.
     """
     vlans = {part.vlan for part in _list_removed(difference)}
     return () if None in vlans else tuple(circuit for circuit in difference.add if circuit.vlan not in vlans)

@@ -49,7 +49,7 @@ class CommandLineSwitch:
         self._reading: SwitchReading | None = None
 
     def read(self, scope: SwitchScope) -> SwitchObserved:
-        """Read the switch with a few commands, independent of the number of VLANs."""
+        """Read the switch with a few commands. Their number does not depend on the number of VLANs."""
         self._conversation.close_if_lost()
         self._reading = self.read_all()
         return derive_observed_state(self._name, self._dialect, self._reading, scope)
@@ -73,7 +73,7 @@ class CommandLineSwitch:
         with all faults at the end.
 
         Raise Refused before the first change if the switch reserves a VLAN ID of the difference. Raise Refused without
-        further commands if a port still carries every VLAN after its list should be empty.
+        further commands if a port still carries every VLAN after the commands that should have emptied its list.
         """
         reading, self._reading = self._reading or self.read_all(), None
         check_reserved_vlans(self._name, difference, reading)
@@ -166,9 +166,9 @@ class CommandLineSwitch:
             yield from (ChangeFault(str(refusal)) for refusal in self._conversation.send(dialect.leave))
 
     def _send_block(self, block: Sequence[str], refused_ports: set[str]) -> Iterator[RefusedCommand]:
-        """Send a block, and yield the refused commands. Add their ports to ``refused_ports``.
+        """Send a block, and yield the refused commands. Add the ports of refused commands to ``refused_ports``.
 
-        Enable none of these ports: it could be in the default VLAN, or in another cluster's VLAN.
+        Enable no port in ``refused_ports``: such a port could be in the default VLAN, or in another cluster's VLAN.
         """
         for part in split_before_enabling(self._dialect, block):
             ports = find_command_ports(self._dialect, part[0], block)

@@ -46,7 +46,7 @@ class CancelScope:
     def attach(self, disconnect: Callable[[], None]) -> None:
         """Register ``disconnect``, a function that ends a new connection without waiting.
 
-        Call it immediately if the connection was already cancelled.
+        Call ``disconnect`` immediately if the connection was already cancelled.
         """
         with self._lock:
             self._disconnect = disconnect

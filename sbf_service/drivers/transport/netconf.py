@@ -1,7 +1,7 @@
 """Sessions over NETCONF with NAPALM: Juniper Junos and Cisco IOS-XR.
 
 A change locks the configuration. The device reverts an unconfirmed commit (RFC 6241). NAPALM's connections accept any
-host key; the connections of this module accept only those in ``known_hosts``, if it is set.
+host key; if ``known_hosts`` is set, the connections of this module accept only the host keys in this file.
 """
 
 from collections.abc import Iterator, Sequence
