@@ -43,7 +43,7 @@ class ChangeReader:
     interval: float = SLOW_POLL_S
     clock: Callable[[], float] = time.monotonic
     listens: bool = False
-    """Whether this replica receives the notices of other replicas. Also true on SQLite, which has only one replica."""
+    """Whether this replica receives the notices of other replicas. True on SQLite, which has only one replica."""
     _doorbell: Doorbell | None = None
     _revoked_tokens: int | None = None
     _stopping: bool = False

@@ -83,7 +83,7 @@ class QmgrServer(Protocol):
 class Qmgr:
     """Client of the server on this host.
 
-    Raise Unreachable, Forbidden, NotFound (``qmgr`` or pbs.conf is missing) or Refused.
+    The methods raise Unreachable, Forbidden, NotFound (``qmgr`` or pbs.conf is missing) or Refused.
     """
 
     installation: PbsInstallation

@@ -237,7 +237,7 @@ def _compare_hook(wanted: PbsHook, installed: PbsHook | None) -> Iterator[Instal
 
 
 def _compare_settings(wanted: PbsHook, installed: PbsHook) -> Iterator[InstallationChange]:
-    """Yield the change of a hook's settings, if any.
+    """Yield the change of a hook's settings, or nothing if the settings are equal.
 
     This change must precede the change of the program: a new program may not accept the old settings.
     """

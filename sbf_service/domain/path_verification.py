@@ -134,7 +134,7 @@ _CARRIED: Final[Mapping[PathResult, frozenset[PathResult]]] = {
     PathResult.ONLY_SMALL: frozenset({PathResult.PASSES, PathResult.NO_BROADCAST, PathResult.DUPLICATES}),
     PathResult.NO_BROADCAST: frozenset({PathResult.PASSES, PathResult.DUPLICATES}),
 }
-"""For a lost kind of frames (key): the results of other paths that show that these paths carry such frames."""
+"""For each lost kind of frames: the results that show that a path carries such frames."""
 
 
 def _find_sections(

@@ -127,7 +127,7 @@ def _add_leaf_extensions(
 ) -> x509.CertificateBuilder:
     """Add the extensions that ``remote-cert-tls`` of OpenVPN checks.
 
-    Without them, a gateway could use its certificate as a client, and a device as a server.
+    Without these extensions, a gateway could use its certificate as a client, and a device as a server.
     """
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(_derive_authority_key(secret).public_key())
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)

@@ -45,7 +45,7 @@ IfNoneMatch = Annotated[
 def parse_cluster_id(text: str | None) -> str | None:
     """Return ``text`` if it is a cluster ID or None. Raise BadInput for any other text.
 
-    For values that FastAPI does not check: parameters of WebSockets, and fields of forms.
+    This function checks values that FastAPI does not check: parameters of WebSockets, and fields of forms.
     """
     if text is not None and not re.fullmatch(CLUSTER_ID, text):
         raise BadInput(f"id: expected the ID of a cluster, with digits, letters a to z and '-', got {text!r:.80}")
@@ -89,8 +89,8 @@ def hash_document(document: Document) -> str:
 def check_if_match(if_match: str | None, version: object, document: str) -> None:
     """Check the precondition of a call that replaces a document (RFC 9110, 13.1.1; RFC 6585, 3).
 
-    Raise PreconditionRequired without a header If-Match, and PreconditionFailed unless it contains the entity tag of
-    ``version``, or ``*``. ``document`` names the document in messages.
+    Raise PreconditionRequired if the header If-Match is missing. Raise PreconditionFailed if the header contains
+    neither the entity tag of ``version`` nor ``*``. ``document`` names the document in messages.
     """
     if if_match is None:
         raise PreconditionRequired(

@@ -177,7 +177,7 @@ class SessionRelay:
     async def join(self, user: WebSocket, agent: WebSocket, refusal: Awaitable[None]) -> None:
         """Forward messages until a side ends the session, and close both sides.
 
-        Also end the session after ``idle_s`` seconds without a message, and when ``refusal`` returns: the user's token
+        End the session also after ``idle_s`` seconds without a message, and when ``refusal`` returns: the user's token
         is then invalid.
         """
         activity = _Activity()

@@ -196,7 +196,7 @@ class WorkerScheduler:
     def _find_removed(self) -> set[Name]:
         """Return the devices that have a session, but that SBF no longer reconciles.
 
-        Empty if the last check was less than a second ago.
+        Return nothing if the last check was less than a second ago.
         """
         if self._last_check is not None and self.clock() - self._last_check < POLL_INTERVAL_S:
             return set()

@@ -1,7 +1,8 @@
 """Sessions with devices.
 
-A session stays open until an error occurs or the device's description changes. Without the device's ``keep_session``,
-it ends after each use. A *conversation* consists of commands and answers in one session, under one deadline.
+A session stays open until an error occurs or the device's description changes. If the device's ``keep_session`` is
+false, the session ends after each use. A *conversation* consists of commands and answers in one session, under one
+deadline.
 """
 
 import math

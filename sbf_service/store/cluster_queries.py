@@ -39,7 +39,7 @@ UNSETTLED = or_(NOT_ENDED, and_(equals_any(ClusterRow.state, ENDED_STATES), Clus
 IS_WANTED = (ClusterRow.state + "").in_([literal_column(f"'{state}'") for state in sorted(WANTED_STATES)])
 """The condition that a cluster is in one of ``WANTED_STATES``, without the use of the index of states.
 
-For queries with another condition that has a better index.
+Use this condition in queries with another condition that has a better index.
 """
 IS_UNSETTLED = PlacementRow.settled == false()
 """The condition that a placement's cluster is ``UNSETTLED``.

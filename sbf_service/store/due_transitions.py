@@ -103,7 +103,7 @@ FIND_DUE = union(
 )
 """The query for the IDs of the clusters with a due transition. Each part uses an index.
 
-For incomplete clusters, it begins with the few unconfirmed elements and blocked placements.
+The part for incomplete clusters begins with the few unconfirmed elements and blocked placements.
 """
 
 

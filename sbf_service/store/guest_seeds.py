@@ -60,7 +60,7 @@ def read_service_secret(unit: Unit, name: str = GUEST_SECRET) -> SecretBytes:
 def make_guest_login(unit: Unit, spec: ClusterSpec) -> str:
     """Return the login of a new cluster's guests, as JSON.
 
-    Without guests, omit the owner's current keys.
+    If the cluster has no guests, omit the owner's current keys.
     """
     has_guests = spec.guests or spec.spread is not None  # a spread becomes guests; without guests, nobody uses the keys
     keys: Iterable[str] = unit.connection.execute(_READ_KEYS, {"owner": spec.owner}).scalars() if has_guests else ()

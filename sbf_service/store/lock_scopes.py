@@ -119,7 +119,7 @@ def lock_everything(connection: Connection) -> int | None:
 
 
 def share_everything(connection: Connection) -> int | None:
-    """Prevent other units from locking everything, until the end of the transaction. Only for PostgreSQL.
+    """Prevent other units from locking everything, until the end of the transaction. This function requires PostgreSQL.
 
     Return the topology's version, or None if the topology's row was replaced during the wait.
     """

@@ -71,7 +71,7 @@ def _check_sites(unit: Unit, sites: Collection[Name]) -> None:
 
 
 def find_unknown_holder(unit: Unit, request: TokenRequest) -> str | None:
-    """Return a warning if the role needs the name of a host or gateway, and the topology has no such element."""
+    """Return a warning if the new token's role requires the name of a host or gateway that the topology lacks."""
     return describe_unknown_holder(request.name, request.role, unit.session.scalars(_READ_AGENT_NAMES).all())
 
 

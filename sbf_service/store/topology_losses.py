@@ -55,7 +55,8 @@ class _TransportUser(NamedTuple):
 def _list_transport_users(unit: Unit, transport: Transport) -> Iterator[_TransportUser]:
     """Yield each user of a transport.
 
-    The users are its clusters, and observed attachment circuits whose service ID belongs to none of these.
+    The users are the transport's clusters, and observed attachment circuits whose service ID belongs to none of these
+    clusters.
     """
     rows = find_clusters(unit, UNSETTLED, ClusterRow.transport == transport.name)
     services = read_service_ids(unit, read_networks(unit, rows))
@@ -92,7 +93,7 @@ def list_detached_clusters(topology: Topology, live: Iterable[LiveCluster]) -> I
 def loses_nothing(change: TopologyChange, cluster: LiveCluster) -> bool:
     """Return whether a cluster with paths in both topologies keeps its sites, its transport and its ports.
 
-    Also return False if a gateway of the cluster returns at a site where the cluster has no VLAN ID.
+    Return False if a gateway of the cluster returns at a site where the cluster has no VLAN ID.
     """
     lost = chain(
         _list_lost_sites(change.topology, [cluster]),

@@ -128,7 +128,7 @@ def read_transport_vlans(unit: Unit, transport: Transport | None) -> TransportVl
 def find_vlan_user(unit: Unit, transport: Transport | None, vlan: VlanId, network: str) -> VlanUser | None:
     """Return the cluster whose network, other than ``network``, has a VLAN ID on a transport, and one of its sites.
 
-    Return None if there is none, or if the transport is not VLAN-separated.
+    Return None if no such cluster exists, or if the transport is not VLAN-separated.
     """
     if (vlan_separated := find_vlan_separated(transport)) is None:
         return None

@@ -35,7 +35,7 @@ class QuotaRow(Base):
 
 
 class ImageRow(Base):
-    """An image of the catalogue. Without ``url`` and ``file``, SBF itself stores its content."""
+    """An image of the catalogue. If ``url`` and ``file`` are NULL, SBF itself stores the image's content."""
 
     __tablename__ = "images"
 

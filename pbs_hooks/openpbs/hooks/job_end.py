@@ -27,13 +27,13 @@ AGENT_TIMEOUT_S = 2.0
 CANCEL_TIMEOUT_S = 8.0
 """Seconds for which :func:`handle_preterm` repeats its request to an agent that restarts or is busy.
 
-Without a request, the prologue continues to wait.
+If the agent receives no request, the prologue continues to wait.
 """
 PAUSE_S = 0.5
 END_TIMEOUT_S = 8.0
 """Seconds for which the end event repeats its request to an agent that restarts or is busy.
 
-Without a request, the script's access to guests remains until the agent notices that the job is missing.
+If the agent receives no request, the script's access to guests remains until the agent notices that the job is missing.
 """
 ABORT_WAIT_S = 0.0
 NOT_BEGUN = "vcluster: one of the hosts %s could not start the job; the log of the failed host has the reason%s"

@@ -104,8 +104,8 @@ def _refuse_missing_network(answer: SbfAnswer, context: RefusalContext, retry_af
 def _refuse_forbidden(answer: SbfAnswer, context: RefusalContext, retry_after: int) -> StartRefusal:
     """Return the refusal for a missing right.
 
-    Without a network to join, the batch system lacks a right, which is the site's fault. With a network to join, the
-    network is not shared with the job's owner, who must change the job.
+    If the job does not join a network, the batch system lacks a right, which is the site's fault. If the job joins a
+    network, the network is not shared with the job's owner, who must change the job.
     """
     if context.net is None:
         return _refuse_unexpected(answer, context, retry_after)

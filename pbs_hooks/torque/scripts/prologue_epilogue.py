@@ -89,7 +89,8 @@ REMOVE_WAIT_S = 30.0
 AGENT_ABSENCE_S = 10.0
 """Time in seconds for which an epilogue repeats its request to an agent that restarts or is busy.
 
-Without a request, the agent keeps its record of the job, and the script keeps its access to guests.
+If the agent receives no request, the agent keeps its record of the job, and the job's script keeps its access to
+guests.
 """
 
 

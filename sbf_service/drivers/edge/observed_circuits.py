@@ -93,8 +93,8 @@ def derive_circuits(templates: EdgeTemplates, reading: EdgeReading, scope: EdgeS
 def find_foreign_domains(templates: EdgeTemplates, reading: EdgeReading) -> dict[str, PieceGroup]:
     """Return the groups that are in no service of the edge's transports, by domain.
 
-    Empty on platforms without numbered bridge domains, where pieces that SBF did not create share no domain with
-    circuits.
+    The result is empty on platforms without numbered bridge domains, where pieces that SBF did not create share no
+    domain with circuits.
     """
     groups = group_pieces(reading) if templates.dialect.numbered_domains else []
     return {group.domain: group for group in groups if not any(map(templates.transport, group.services))}
@@ -235,7 +235,8 @@ def _build_remnant(
 ) -> CircuitRemnant:
     """Return the remnant of an incomplete circuit.
 
-    A remnant needs a service, or a port with a VLAN. Without both, it names the first service of the first transport.
+    A remnant needs a service, or a port with a VLAN. If the circuit has neither, the remnant names the first service of
+    the first transport.
     """
     transport = templates.transport(group.service) or next(iter(templates.transports), None)
     if transport is None:

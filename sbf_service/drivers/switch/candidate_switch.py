@@ -111,7 +111,8 @@ class CandidateDialect:
     closed_first: Callable[[SwitchDifference, Any], tuple[PortName, ...]] = lambda _difference, _reading: ()
     """Returns the ports on which ``lines`` sets an empty list of allowed VLANs.
 
-    For platforms where a trunk without a list allows every VLAN: the driver checks these ports before the commit.
+    On some platforms, a trunk without a list allows every VLAN. The driver therefore checks these ports before the
+    commit.
     """
     unclosed: Callable[[SwitchDifference, tuple[PortName, ...], str], list[str]] = lambda _difference, _ports, _text: []
     """Returns the faults of the ports of ``closed_first`` in the candidate; raises ValueError for an unknown text."""
@@ -210,7 +211,7 @@ class CandidateSwitch:
             self._session.close()
 
     def _check_candidate(self, difference: SwitchDifference, closed: tuple[PortName, ...]) -> None:
-        """Raise Refused if a port of ``closed`` allows a VLAN that the difference does not add to it.
+        """Raise Refused if a port of ``closed`` allows a VLAN that the difference does not add to this port.
 
         One commit both closes these ports and adds the VLANs: after two commits, the lists could stay empty.
         """

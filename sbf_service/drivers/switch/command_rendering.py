@@ -102,7 +102,7 @@ def find_unclosed_ports(
 def drop_ports(difference: SwitchDifference, ports: Collection[PortName]) -> SwitchDifference:
     """Return the difference without additions to ``ports``.
 
-    Omit the creation of VLANs that only these ports need, too.
+    Omit also the creation of VLANs that only these ports need.
     """
     add = {port: vlans for port, vlans in difference.add.items() if port not in ports}
     needed = VlanSet(vlan for vlans in add.values() for vlan in vlans)
@@ -131,7 +131,7 @@ def _restore_line(kept: RestorableLine, use: PortUse, now: Commands) -> Commands
 def _render_rejoining(dialect: Dialect, reading: SwitchReading, port: PortName, use: PortUse) -> Iterator[str]:
     """Yield the commands that restore a port's untagged VLAN.
 
-    For platforms where the configuration of a VLAN lists the VLAN's ports.
+    This is necessary on platforms where the configuration of a VLAN lists the VLAN's ports.
     """
     now = find_port(dialect, reading, port) or PortReading()
     before = VlanSet(vlan for vlan in (use.access, use.native) if vlan is not None)

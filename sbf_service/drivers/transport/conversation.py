@@ -71,7 +71,8 @@ class DeviceConversation:
     def show(self, command: str) -> str:
         """Return the answer to a show command.
 
-        Raise Refused for an error message, except from a command in ``may_fail``: its answer is then empty.
+        Raise Refused for an error message. Exception: after an error message for a command in ``may_fail``, return an
+        empty answer.
         """
         (answer,) = self._exchange([command], rf"(?:{self._line.prompt})\Z")
         head = [line for line in answer.splitlines() if line.strip()][:ERROR_LINES]

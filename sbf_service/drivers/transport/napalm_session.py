@@ -144,7 +144,8 @@ class NapalmSession:
     def _translate(self, error: Exception) -> ElementError:
         """Return SBF's error for an error of a library.
 
-        The first cause with a meaning (:func:`_find_meanings`) determines the error, otherwise Unreachable.
+        The first cause with a meaning (:func:`_find_meanings`) determines the error. If no cause has a meaning, return
+        Unreachable.
         """
         chain = list(_iterate_causes(error))
         meanings = ((kind, cause) for cause in chain for kind in _find_meanings(cause))

@@ -132,7 +132,7 @@ def is_loopback(scope: Scope) -> bool:
 
 
 def client_address(scope: Scope) -> str:
-    """Return the IP address of a call's origin; ``uid N`` for an AF_UNIX socket, ``unknown`` if there is none."""
+    """Return the IP address of a call's origin; ``uid N`` for an AF_UNIX socket, ``unknown`` for an unknown origin."""
     peer = scope.get(PEER_KEY)
     if peer is not None:
         return f"uid {peer.uid}"
