@@ -19,7 +19,7 @@ SHORT_TURN_S = 0.0005
 """The maximum time in seconds that a thread holds Python's interpreter while another thread waits for the interpreter.
 
 Python's default is 5 ms. A call acquires the interpreter dozens of times, for example after each row from SQLite, and
-would wait for up to half a second with 5 ms each.
+with a wait of 5 ms each time, the call would wait for up to half a second.
 """
 WORK_S = 0.005
 """A thread that gives way works at least this time in seconds between two pauses."""

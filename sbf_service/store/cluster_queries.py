@@ -168,7 +168,7 @@ class RowsOfClusters:
     """A query of the rows of a table: the rows of given clusters, or the rows of all clusters."""
 
     def __init__(self, cluster_id: QueryableAttribute[str], *columns: QueryableAttribute[Any]) -> None:
-        """Build the statements, whose rows contain ``cluster_id`` and ``columns``, and are sorted by these."""
+        """Build the statements. The rows contain ``cluster_id`` and ``columns``, and are sorted by these columns."""
         self._all: Select[*tuple[Any, ...]] = select(cluster_id, *columns).order_by(cluster_id, *columns)
         self._of_ids = self._all.where(cluster_id.in_(IDS))
 

@@ -72,7 +72,10 @@ class SettledAgents:
         }
 
     def estimate_time(self) -> datetime:
-        """Return the database's time, computed from the last :meth:`load` (which must precede) and ``clock``."""
+        """Return the database's time, computed from the last :meth:`load` and ``clock``.
+
+        Call :meth:`load` before the first call.
+        """
         assert self._read_at is not None  # noqa: S101 - a settled agent was read
         read_at, clock_then = self._read_at
         return read_at + timedelta(seconds=self.clock() - clock_then)

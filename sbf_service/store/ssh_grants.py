@@ -45,7 +45,7 @@ _READ_INVITED = (
 def add_ssh_access(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
     """Return ``wanted`` with sshd and grants, if the element ``name`` is a gateway with SSH access.
 
-    Other elements' documents are unchanged.
+    For any other element, return ``wanted`` unchanged.
     """
     gateway = read_topology(unit).gateways.get(Name(name))
     if gateway is None or gateway.ssh is None:

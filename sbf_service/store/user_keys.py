@@ -19,7 +19,7 @@ def list_user_keys(unit: Unit, user: UserName) -> list[UserKeyView]:
 
 
 def add_user_key(unit: Unit, user: UserName, key: UserKey, limits: RequestLimits) -> tuple[UserKeyView, bool]:
-    """Add a user's key, and return its view and whether it is new. Idempotent.
+    """Add a user's key, and return the key's view and whether the key is new. Idempotent.
 
     The stored comment of an existing key stays. Raise BeyondLimit if the user has the maximum number of keys.
     """

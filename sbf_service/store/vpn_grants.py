@@ -72,7 +72,7 @@ def read_vpn_secret(unit: Unit) -> SecretBytes:
 def add_vpn(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
     """Return ``wanted`` with OpenVPN servers and grants, if the element ``name`` is a gateway with VPN access.
 
-    Other elements' documents are unchanged.
+    For any other element, return ``wanted`` unchanged.
     """
     gateway = read_topology(unit).gateways.get(Name(name))
     if gateway is None or gateway.vpn is None:

@@ -36,7 +36,7 @@ class EdgeTemplates:
     known: Mapping[str, str] = field(default_factory=dict)
 
     def transport(self, service: int) -> Transport | None:
-        """Return the transport whose service IDs include ``service``, or None if this platform can create none."""
+        """Return the transport in :attr:`transports` whose service IDs include ``service``, or None."""
         return next((item for item in self.transports if service in item.services or service == item.shared), None)
 
     @property
