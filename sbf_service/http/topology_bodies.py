@@ -43,7 +43,7 @@ class TopologyOperation(LargeBodyOperation):
     """A route that parses a large topology in pieces."""
 
     def find_parser(self) -> ParseBody | None:
-        """Return the parser of the route's body, or None if the route expects no :class:`.Document` as the body."""
+        """Return the parser of the route's body, or None."""
         is_topology = self.body_field is not None and self.body_field.field_info.annotation is Topology
         return _parse_new_topology if is_topology else super().find_parser()
 

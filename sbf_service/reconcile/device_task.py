@@ -228,10 +228,7 @@ class TracedDriver:
             self.inner.apply(difference)
 
     def save(self) -> bool:
-        """Copy the running configuration to the startup configuration.
-
-        Return False if the device has no separate save step.
-        """
+        """Copy the running configuration to the startup configuration."""
         with child_span("device save"):
             return self.inner.save()
 

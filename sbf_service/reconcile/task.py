@@ -118,7 +118,7 @@ class SwitchTaskReading(DeviceReading):
         )
 
     def check_scope(self, scope: SwitchScope | None = None) -> None:
-        """Raise Unsafe if the difference changes anything outside ``scope``. The default is the scope of the task."""
+        """Raise Unsafe if the difference changes anything outside ``scope``."""
         read_back.check_switch_scope(self.task.name, scope or self.task.scope, self.difference)
 
     def check_not_in_use(self) -> None:
@@ -204,14 +204,11 @@ class EdgeTaskReading(DeviceReading):
         return set(self.difference.add) <= set(wanted.circuits)
 
     def check_scope(self, scope: EdgeScope | None = None) -> None:
-        """Raise Unsafe if the difference changes anything outside ``scope``. The default is the scope of the task."""
+        """Raise Unsafe if the difference changes anything outside ``scope``."""
         read_back.check_edge_scope(self.task.name, scope or self.task.scope, self.difference)
 
     def check_ownership(self) -> None:
-        """Raise Unsafe if the difference changes a VLAN in other use.
-
-        Also raise Unsafe if the difference deletes a circuit that SBF cannot have created.
-        """
+        """Raise Unsafe if the difference changes a VLAN in other use, or deletes a circuit that is not SBF's."""
         read_back.check_edge_ownership(self.task.name, self.task.scope, self.observed, self.difference)
 
     @property

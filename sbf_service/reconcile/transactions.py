@@ -104,7 +104,7 @@ class StoreWorkerTransactions:
     holder: str
 
     def acquire_lease(self, name: Name) -> int | None:
-        """Acquire an element's lease. Return the fencing token, or None while another holder has the lease."""
+        """Acquire an element's lease."""
         with self.store.change_row(who=self.holder) as unit:
             return acquire_lease(unit, name, self.holder, self.timing.lease)
 
@@ -114,12 +114,12 @@ class StoreWorkerTransactions:
             return renew_lease(unit, name, fence, self.timing.lease)
 
     def release_lease(self, name: Name, fence: int) -> None:
-        """Release the lease with fencing token ``fence``. Do nothing if another holder has acquired the lease."""
+        """Release the lease with fencing token ``fence``."""
         with self.store.change_row(who=self.holder) as unit:
             release_lease(unit, name, fence)
 
     def read_task(self, name: Name, fence: int) -> ReconcileTask:
-        """Return a device's task from one snapshot. Raise NotFound for an unknown device."""
+        """Return a device's task from one snapshot."""
         return read_task(self.store, name, fence)
 
     def announce(self, reading: DeviceReading, why: str, *, drifted: bool) -> bool:
@@ -151,11 +151,10 @@ class StoreWorkerTransactions:
         return self.store.change_scope(partial(find_element_scope, name=task.name), record, who=self.holder)
 
     def confirm(self, reading: DeviceReading, *, changed: bool) -> bool:
-        """Record that a device has the wanted state and has saved it. Return whether a newer revision is wanted.
+        """Record that a device has the wanted state and has saved it.
 
-        Record nothing and return True if the topology now describes another device. If another worker has acquired the
-        lease, raise LeaseLostError. If this worker has ``changed`` the device, first commit an increment of the
-        device's wanted revision, so that the next worker reads the device again.
+        If this worker has ``changed`` the device, commit an increment of the device's wanted revision before raising
+        LeaseLostError, so that the next worker reads the device again.
         """
         task = reading.task
 
