@@ -108,6 +108,7 @@ class AcceptFaults:
 
 
 def _catch(call: Callable[[], T]) -> tuple[list[T], Exception | None]:
+    """Run ``call``. Return ``([result], None)``, or ``([], error)`` if the call raises an exception."""
     try:
         return [call()], None
     except Exception as error:  # noqa: BLE001 - the error is raised again in the calling task

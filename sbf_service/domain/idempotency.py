@@ -134,6 +134,10 @@ def check_attempt(key: str, attempt: int | None, latest: int) -> None:
 def _resolve_for_new_owner(
     key: str, attempt: int | None, latest: LatestAttempt, own_attempt: int | None
 ) -> CreateAttempt:
+    """Return the attempt that a new owner of the key creates.
+
+    Raise Conflict if the former owner's cluster has not ended. Raise Gone for an attempt number up to ``own_attempt``.
+    """
     if latest.state not in ENDED_STATES:
         raise Conflict(f"the key {key} belongs to another owner until its cluster has ended: choose another key")
     first = 0 if own_attempt is None else own_attempt + 1

@@ -71,6 +71,7 @@ TRANSITION_RULES: Final = (
     TransitionRule(_FAILING, Condition.DRAIN_DEADLINE_PASSED, ClusterState.FAILED, quarantines=True),
     TransitionRule(ENDED_STATES, Condition.QUARANTINE_CONFIRMED, None, frees=True),
 )
+"""The first applicable rule determines the transition."""
 
 
 def list_states(condition: Condition) -> frozenset[ClusterState]:

@@ -125,6 +125,7 @@ def _build_tree(topology: Topology, site: Site, root: Name) -> SwitchTree:
 
 
 def _ports_to_root(topology: Topology, tree: SwitchTree, switch: Name) -> Iterator[PortRef]:
+    """For each link on the tree's path from ``switch`` to the root, yield the port at the end farther from the root."""
     if switch not in tree:
         raise Conflict(f"switch {switch} has no path to switch {next(iter(tree))} within their site: link the switches")
     up = tree[switch]

@@ -158,7 +158,7 @@ class EdgeScope:
 
     SBF changes neither services of other transports nor services that contain unmanaged ports. ``created``: the VLAN
     IDs that SBF recorded as created on this edge. ``known``: the VLAN IDs that SBF has managed on this edge before, or
-    all VLAN IDs after a clean declaration.
+    all VLAN IDs after an administrator has declared the edge clean.
     """
 
     ports: tuple[PortName, ...]

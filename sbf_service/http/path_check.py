@@ -121,6 +121,10 @@ class PathCheck:
                 delete_session(unit, session.id)
 
     async def _wait_for_agent(self, host: CheckedHost, session: WaitingSession, outcome: ExchangeOutcome) -> None:
+        """Wait until a host's agent has opened the bridge. Record the agent's answer (`BridgeEnd`) in ``outcome``.
+
+        After a failure or timeout, record the reason instead.
+        """
         limit = self.service.settings.relay.agent_wait
         try:
             async with asyncio.timeout(limit):

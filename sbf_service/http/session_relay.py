@@ -229,6 +229,10 @@ async def close(side: WebSocket, code: int, reason: str) -> None:
 async def _is_done_in_time(
     step: "asyncio.Future[Any]", ends: Iterable["asyncio.Future[NoReturn]"], seconds: float
 ) -> bool:
+    """Wait at most ``seconds`` for a step. Return whether the step is done.
+
+    If a future in ``ends`` fails during the wait, raise its error.
+    """
     await asyncio.wait({step, *ends}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     for end in ends:
         if end.done():

@@ -230,7 +230,7 @@ class CableCheckPlan:
     def compare(self, neighbours: NeighboursBySwitch, unread: UnreadDevices) -> SiteCables:
         """Compare the site's cables in the topology with the neighbours that the switches reported.
 
-        ``unread`` contains the reason for each switch that is not in ``neighbours``.
+        ``unread`` contains, for each switch that is not in ``neighbours``, the reason why SBF did not read the switch.
         """
         cables = check_cables(self.topology, self.site, neighbours, self._canonical_port)
         return SiteCables(site=self.site.name, at=self.at, cables=cables, unread=dict(unread))

@@ -127,6 +127,10 @@ def _find_end_of_run(store: Store, after: int, newest: int) -> int:
 
 
 def _find_open_changes(store: Store) -> set[tuple[int, datetime]]:
+    """Return the open transactions that have written to the database.
+
+    Each pair contains the ID of the transaction's process in PostgreSQL and the beginning of the transaction.
+    """
     with store.read() as unit:
         return {(row.pid, row.xact_start) for row in unit.connection.execute(_OPEN_CHANGES)}
 

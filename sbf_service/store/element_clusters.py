@@ -79,7 +79,7 @@ def read_removed_clusters(
 ) -> Sequence[ClusterRow]:
     """Return the clusters that a revision from ``highest`` + 1 to ``revision`` removed from an element.
 
-    For ``marked`` cluster IDs, include earlier removals. Omit clusters with a blocked placement.
+    Include also earlier removals of the clusters whose IDs are in ``marked``. Omit clusters with a blocked placement.
     """
     removed = {"element": element, "highest": highest, "revision": revision}
     if not marked:

@@ -45,7 +45,7 @@ _SHARE_EVERYTHING = select(
 """These statements also lock the topology's row, because replicas of an earlier version lock this row for each change.
 
 This lock makes PostgreSQL return the newest version, although the statement's snapshot may be older after a wait. With
-``FOR KEY SHARE``, it would return the version of the snapshot.
+``FOR KEY SHARE``, PostgreSQL would return the version of the snapshot.
 """
 _KEYS = bindparam("keys", type_=ARRAY(Integer))
 _KEY = func.unnest(_KEYS).column_valued("key")

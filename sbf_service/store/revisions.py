@@ -126,6 +126,7 @@ def expire_elements(unit: Unit) -> None:
 
 
 def _find_loaded(unit: Unit, name: str) -> ElementRow | None:
+    """Return the element's object if the session has loaded the object, or None. The object may be expired."""
     return unit.session.identity_map.get(identity_key(ElementRow, name))
 
 

@@ -75,6 +75,10 @@ def create_certificate(
 
 
 def _assign_addresses(unit: Unit, network: ClusterRow, gateways: tuple[Name, ...]) -> frozenset[Name]:
+    """Assign addresses in a network to gateways. Return the gateways that get no addresses.
+
+    Raise NoAddressFree if none of the gateways gets addresses, for example in a network without subnets.
+    """
     unaddressed = frozenset(name for name in gateways if not assign_possible_addresses(unit, network, name))
     if unaddressed.issuperset(gateways) and not ensure_gateway_addresses(unit, network, gateways[0]):
         raise NoAddressFree(

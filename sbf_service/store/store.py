@@ -216,6 +216,7 @@ def _lock_everything(unit: Unit) -> None:
 
 
 def _lock_scope(unit: Unit, scope: LockScope, *, wait: bool = True) -> frozenset[int]:
+    """Lock a scope, and return the keys that another unit holds. The statement also reads the database's clock."""
     result = lock_scope(unit.connection, scope, wait=wait)
     if unit.clock is read_database_clock:
         unit.values.now = result.now or unit.values.now

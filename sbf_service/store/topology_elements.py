@@ -179,6 +179,7 @@ def _read_rows(unit: Unit, statement: Executable, names: Iterable[Name]) -> dict
 
 
 def _list_described(topology: Topology, after: Iterable[Element], rows: _Rows) -> Iterator[dict[str, str]]:
+    """Yield the new values of known elements whose kind or site changes, or that were removed earlier."""
     site_of = topology.site_of
     for element in after:
         row, name = rows.get(element.name), element.name

@@ -224,6 +224,7 @@ def _find_unsaved(unit: Unit, change: TopologyChange, rows: Iterable[ElementRow]
 def _list_port_uses(
     change: TopologyChange, live: Iterable[LiveCluster], rows: Iterable[ElementRow]
 ) -> Iterator[tuple[PortRef, str]]:
+    """Yield each port in use, and a text about its use. In a message, the port follows this text."""
     for cluster in live:
         for port in sorted(find_cluster_ports(change.former, cluster)):
             yield port, f"cluster {cluster.key} needs"

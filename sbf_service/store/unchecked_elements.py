@@ -178,8 +178,8 @@ def mark_checked(unit: Unit, row: ElementRow) -> None:
 def releasing_networks(unit: Unit) -> Iterator[None]:
     """Increment the revisions of the elements that wait for a network whose hold ends within the context.
 
-    These are the devices that have not set up the network completely, and all its hosts and gateways, whose wanted
-    documents change.
+    These are the devices that have not set up the network completely, and all hosts and gateways of the network, whose
+    wanted documents change.
     """
     before = read_held_networks(unit)
     yield

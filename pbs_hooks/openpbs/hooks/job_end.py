@@ -88,6 +88,10 @@ def handle_end(event: MomEvent) -> None:
 
 
 def _remove(event: MomEvent, wait: float, *, retry_until: float) -> bool:
+    """Request the removal of an attempt. Return False if the caller must retry.
+
+    Until the time ``retry_until``, the caller must retry if the agent does not answer or is busy.
+    """
     try:
         answer = event.ask_about_run("remove", event.run, wait=wait, grace=AGENT_TIMEOUT_S)
     except (AgentUnreachable, AgentRefused) as error:

@@ -88,6 +88,10 @@ def plan_steps(templates: EdgeTemplates, difference: EdgeDifference, reading: Ed
 def _find_removed_pieces(
     templates: EdgeTemplates, group: PieceGroup, difference: EdgeDifference
 ) -> tuple[CircuitPiece, ...] | None:
+    """Return the pieces that a difference removes from a group.
+
+    Return None if the difference removes no circuit of the group.
+    """
     circuits: tuple[Circuit | CircuitRemnant, ...] = (*difference.clear, *difference.remove)
     in_group = [circuit for circuit in circuits if _is_in_group(templates, group, circuit)]
     if not in_group:

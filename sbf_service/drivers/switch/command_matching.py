@@ -75,6 +75,10 @@ def _find_named_ports(dialect: Dialect, commands: Sequence[str]) -> frozenset[st
 
 
 def _find_named_vlans(dialect: Dialect, commands: Sequence[str], difference: SwitchDifference) -> VlanSet:
+    """Return the VLAN IDs that commands name.
+
+    If the commands name no VLAN ID, return the VLAN IDs that the difference changes on the commands' ports.
+    """
     matches = [match for line in commands for match in _match_templates(dialect, line)]
     vlans = VlanSet(vlan for match in matches for vlan in _parse_matched_vlans(dialect, match))
     return vlans or VlanSet(vlan for match in matches for vlan in _find_changed_vlans(dialect, match, difference))

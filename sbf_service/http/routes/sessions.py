@@ -165,6 +165,7 @@ async def _raise_when_stopped(service: SbfService, waiter: Waiter, polls: PollAd
 
 
 async def _wait_until_refused(service: SbfService, caller: Caller) -> None:
+    """Return when the caller's token is revoked or has expired. Never return for a caller without a token."""
     cache, token = service.token_cache, caller.token
     topics = () if token is None else (token_topic(token.id),)
     with service.change_feed.watch(uncompared=topics) as waiter:

@@ -117,6 +117,7 @@ def _parse_bridge_domains(body: Sequence[str]) -> _BridgeDomains:
 
 
 def _parse_port(parent: str, interfaces: Mapping[str, Sequence[str]], domains: _BridgeDomains) -> PortReading:
+    """Return SBF's VLANs on a port, and the VLAN IDs that other configuration on the port accepts."""
     tagged, others, access, off = VlanSet(), VlanSet(), None, False
     for head, body in interfaces.items():
         name = _canonical_name(head.split()[0])
