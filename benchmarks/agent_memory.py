@@ -1,9 +1,8 @@
 """Memory of an agent: without clusters, and with 200 clusters on its host.
 
 A real agent runs in namespaces of this machine's kernel, with a libvirtd for containers and with filters of guests. A
-simulated SBF only sends the wanted state. Each of the 200 clusters has an access port of the host, a bridge, and one
-guest. Twelve of the guests run. The others are powered off to save memory; the agent filters their ports too. The
-benchmark reads the memory after the agent has confirmed the wanted state and then read the host's state three times.
+simulated SBF only sends the wanted state. The benchmark reads the memory after the agent has confirmed the wanted state
+and then read the host's state three times.
 
 RSS (resident memory) counts every resident page in full, even if other processes use the same page. PSS divides each
 page by the number of processes that use the page. USS counts only pages that no other process uses. The target of 60 MB
@@ -89,7 +88,7 @@ class WantedServer(socketserver.ThreadingUnixStreamServer):
         self.polls = 0
 
     def want(self, segments: list[dict[str, Any]]) -> None:
-        """Replace the segments of the wanted document. Increment the revision."""
+        """Replace the segments of the wanted document."""
         self.polls = 0
         self.document = {**self.document, "revision": self.document["revision"] + 1, "wanted": {"segments": segments}}
 
@@ -111,7 +110,7 @@ class _Answers(BaseHTTPRequestHandler):
         return "agent"
 
     def log_message(self, *_arguments: object) -> None:
-        """Log nothing."""
+        """Discard the message."""
 
     def do_GET(self) -> None:
         """Answer a long poll."""
@@ -177,7 +176,6 @@ def _serve(path: Path) -> Iterator[WantedServer]:
 
 @contextmanager
 def _agent(folder: Path) -> Iterator[int]:
-    """Run an agent within the block. Yield its process ID."""
     settings = folder / "agent.toml"
     settings.write_text(
         f'element = "h1"\nsbf = "unix://{folder}/sbf.sock"\nimages = "{folder}/images"\nstate = "{folder}/state"\n'

@@ -28,7 +28,6 @@ def run() -> Iterator[Measurement]:
 
 
 def _all() -> VlanSet:
-    """Return a pool's VLAN IDs, parsed from text as when a pool is read from the database."""
     return VlanSet.parse("2-4094")
 
 

@@ -1,7 +1,6 @@
-"""Measures requests for clusters. The results call such a request a "claim".
+"""Measures requests for clusters, called *claims* in the results.
 
 Each cluster has hosts at two sites, so SBF claims a VLAN ID at both sites. Four callers send requests at the same time.
-Each caller sends its next request as soon as SBF has answered the previous request.
 
 The service is ``sbf serve`` with a database on disk. The service also reconciles two emulated switches (300 ms a
 command) with these clusters. The callers run on the same cores as the service. Both kinds of database write to the disk

@@ -1,7 +1,6 @@
 """A host for containers, in namespaces of this machine's kernel.
 
-The host has its own libvirtd, network, mounts and control groups. Most machines' kernels support containers, so this
-host needs no User-mode Linux, unlike many labs (`virtcloud.lab`).
+The host has its own libvirtd, network, mounts and control groups.
 """
 
 import os
@@ -107,10 +106,7 @@ def read_processor_s() -> float:
 
 
 def _mount_control_groups(new: Path) -> None:
-    """Mount the hierarchies of control groups again.
-
-    The root of each new mount is this host's group (cgroup_namespaces(7)).
-    """
+    """Mount the hierarchies of control groups with this host's group as their root (cgroup_namespaces(7))."""
     for name in (*CONTROLLERS, "systemd"):
         (new / name).mkdir(parents=True)
         _run(

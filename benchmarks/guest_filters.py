@@ -1,9 +1,8 @@
 """Filters of guests: the processor time in which a bridge forwards a guest's frames, with filters and without.
 
 A guest sends full frames (1,514 octets) of TCP and UDP, and the smallest frames (60 octets) of TCP, through a bridge in
-a network namespace of this machine's kernel. The guest uses no segmentation offload, so the filters check each frame:
-this is the most expensive case. The time includes the system call that sends a frame. Each value is the median of
-several rounds. Each round measures all cases.
+a network namespace of this machine's kernel. The guest uses no segmentation offload, so the filters check each frame.
+The time includes the system call that sends a frame. Each value is the median of several rounds.
 """
 
 import ctypes
@@ -26,7 +25,6 @@ CLONE_NEWNET = 0x40000000  # linux/sched.h
 ROUNDS, FRAMES = 15, 20_000
 CASES = (0, 1, 200)
 KINDS = {"full TCP frames": (1514, 6), "full UDP frames": (1514, 17), "smallest TCP frames": (60, 6)}
-"""Kinds of frames, with their sizes and IP protocols."""
 GUEST = "02:00:00:00:00:01"
 
 

@@ -1,14 +1,14 @@
 """The time from the request of a cluster to a login by ``ssh``, for an LXC guest and a QEMU guest at one site of a lab.
 
 The measurements of each guest are consecutive parts of one start. SBF configures the switch while the host's agent
-prepares the host. The measurement of the host is only the time that the host needs after the switch is ready. ``ssh``
-connects through SBF and the agent of the guest's host (``virtcloud cluster ssh``). Each guest is started several times.
-The first start is ignored. The values are from the fastest of the other starts, because the load by other programs only
-lengthens a start. If the lab needs its own kernel, all hosts of the lab share one processor.
+prepares the host. The time of the host counts only from the moment at which the switch is ready. ``ssh`` connects
+through SBF and the agent of the guest's host (``virtcloud cluster ssh``). Each guest is started several times. The
+values are from the fastest start after the first, because the load by other programs only lengthens a start. If the lab
+needs its own kernel, all hosts of the lab share one processor.
 
 The LXC guest is busybox with OpenSSH. The QEMU guest boots a small disk with GRUB, Debian's kernel and cloud-init, on
-an emulated processor (TCG). With KVM, the parts inside the guest are several times faster. The QEMU guest is started
-twice. Its values are from the second start, for which the host already has the disk.
+an emulated processor (TCG). With KVM, the parts inside the guest are several times faster. The values of the QEMU guest
+are from its second start, for which the host already has the disk.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ TOPOLOGY = Path(__file__).parent.parent / "tests/lab/topologies/mixed.yaml"
 
 @dataclass(frozen=True, slots=True)
 class MeasuredGuest:
-    """A guest with its user. ``runs`` is the number of starts, including the first start, whose times are ignored.
+    """A guest with its user. ``runs`` is the number of starts, including the ignored first start.
 
     ``pause_s`` is the pause between two tries to reach OpenSSH. A try delays the boot.
     """
@@ -70,7 +70,7 @@ def run() -> Iterator[Measurement]:
 
 
 def measure(url: str, identity: Path) -> Iterator[Measurement]:
-    """Measure in a running lab. ``identity`` is the file of the user's private key."""
+    """Measure in a running lab."""
     with SbfClient(url, timeout=60) as client:
         _upload_disk(client)
         for guest in GUESTS:
@@ -129,7 +129,6 @@ def _spec(guest: MeasuredGuest, identity: Path) -> ClusterSpec:
 
 
 def _divide_boot(seconds: float, uptimes: list[float]) -> Parts:
-    """Return the parts of a boot. ``uptimes``: the guest's uptime before and after cloud-init, or an empty list."""
     if not uptimes:
         return {"then OpenSSH in the guest answers": seconds}
     begin, end = uptimes

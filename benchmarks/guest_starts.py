@@ -1,10 +1,9 @@
 """Starts of LXC guests on one host: one guest, and twelve guests side by side.
 
-The agent's own code starts the guests with a libvirtd in namespaces of this machine's kernel: the code creates the
-guests' root file systems, seeds and domains. Three cases alternate in rounds: one guest, twelve guests side by side,
-and twelve guests one after the other. Each value is the shortest time of a case, because other programs only lengthen a
-start. The measurement of a time ends when libvirt has started the first processes of the guests. The processor time
-includes libvirt and the guests.
+The agent's own code starts the guests with a libvirtd in namespaces of this machine's kernel. Three cases alternate in
+rounds: one guest, twelve guests side by side, and twelve guests one after the other. Each value is the shortest time of
+a case, because other programs only lengthen a start. The measurement of a time ends when libvirt has started the first
+processes of the guests. The processor time includes libvirt and the guests.
 
 The table contains the ratio of the time of twelve guests to the time of one guest. The *least ratio* is a lower bound
 of this ratio: the processor time of twelve starts, divided by the number of processors and by the time of one start. No

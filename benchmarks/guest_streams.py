@@ -198,10 +198,7 @@ def _receive(listener: socket.socket) -> float:
 
 
 def _list_ports(segments: Sequence[StreamSegment], number: int) -> tuple[GuestPort, ...]:
-    """Return the filtered ports: the ports of the guests, and ``number`` - 1 imaginary ports.
-
-    If ``number`` is 0, return no ports.
-    """
+    """Return the ports of the guests, and ``number`` - 1 imaginary ports; no ports if ``number`` is 0."""
     if not number:
         return ()
     others = (names.guest_port_name("other", f"g{one}", VLAN) for one in range(number - 1))

@@ -4,12 +4,10 @@ A segment is a VLAN interface and a bridge. The agent also checks foreign interf
 disables the host's IP stack on the new interfaces. Bare netlink and ``ip`` only create both interfaces, attach the VLAN
 interface to the bridge, and bring both interfaces up.
 
-First, the agent, bare netlink and ``ip`` create some segments alternately. Then the benchmark creates 1,000 segments.
-Bare netlink creates every tenth segment, and the agent creates the others. The comparison of the agent with bare
-netlink is a median of ratios: each segment of bare netlink is compared with the agent's next nine segments. Two other
-comparisons, of ``ip`` with the agent and of the last hundred segments with the first hundred, use the shortest times:
-the load of other programs can lengthen a creation, but never shorten it. The segments are in a new network namespace in
-the kernel of the lab, because not every machine's kernel has 802.1Q.
+The comparison of the agent with bare netlink is a median of ratios: each segment of bare netlink is compared with the
+agent's next nine segments. The other comparisons use the shortest times, because other programs can only lengthen a
+creation. The segments are in a new network namespace in the kernel of the lab, because not every machine's kernel has
+802.1Q.
 """
 
 import ctypes
@@ -78,11 +76,11 @@ def _compare_hundreds(times: list[float]) -> float:
 
 
 def measure(many: int = MANY) -> dict[str, list[float]]:
-    """Create some segments alternately by the agent, bare netlink and ``ip``. Then create ``many`` segments.
+    """Measure the creations of segments, and return the durations in seconds.
 
-    Return the durations in seconds. The lists ``agent``, ``bare`` and ``commands`` contain the durations of the
-    alternate creations. The lists ``many`` and ``many bare`` contain the durations of the later creations by the
-    agent and by bare netlink. Raise OSError if no network namespace can be created.
+    The lists ``agent``, ``bare`` and ``commands`` contain the durations of alternate creations. The lists ``many`` and
+    ``many bare`` contain the durations of the later creations by the agent and by bare netlink. Raise OSError if no
+    network namespace can be created.
     """
     if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), "cannot create a network namespace")

@@ -137,8 +137,8 @@ class MeasuredSbf:
     def confirm_hosts(self) -> list[str]:
         """Confirm the wanted revision of every host.
 
-        Return the names of all elements, including switches, that had not confirmed their wanted revisions before the
-        call.
+        Return the names of the elements that had not confirmed their wanted revisions before the call, including
+        switches.
         """
         behind = [
             element
@@ -188,8 +188,6 @@ def serving(
     """Run ``sbf serve`` in a separate process, at a free port or at the address ``listen``.
 
     If ``database`` is None, the service uses an SQLite file in ``folder``. ``drift_interval`` is in seconds.
-    ``program`` lists the Python interpreter's arguments that start the service. The path of the settings file is
-    appended to these arguments.
     """
     listen = listen or f"127.0.0.1:{free_port()}"
     config = folder / "sbf.toml"

@@ -4,9 +4,8 @@ Each job has three hosts at three sites. A job's cluster has an LXC guest on eac
 
 The lab, its OpenPBS and virtcloud's hooks run on one computer. Jobs with a cluster alternate with jobs without a
 cluster. The difference between their times is virtcloud's part of the start: the hooks, the network, the guests, and
-the wait until the guests answer. Measured values are medians. Users submit the jobs on the lab's *station*. The
-measurement corrects the differences between the hosts' clocks and the station's clock. If OpenPBS is not installed
-(docs/how-to/get-openpbs.md), nothing is measured.
+the wait until the guests answer. Measured values are medians. Users submit the jobs on the lab's *station*. If OpenPBS
+is not installed (docs/how-to/get-openpbs.md), nothing is measured.
 """
 
 import tempfile
@@ -89,7 +88,6 @@ def _installation() -> Iterator[LabPbs]:
 
 
 def _start(batch: LabPbs, *, cluster: bool) -> Start:
-    """Run a job and return the times of its start. If the job has a cluster, wait until the cluster is removed."""
     called, key, submitted = _submit(batch, cluster=cluster)
     times = [float(word) for word in _output(batch, key).split()]
     offset = _clock_offset(batch, HOSTS[0])

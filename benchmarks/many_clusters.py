@@ -1,7 +1,7 @@
 """200 clusters at the same time on one emulated switch (300 ms a command), compared with one cluster.
 
 Eight callers request the clusters through HTTP. The measured time is from the first request until the last cluster is
-active. The service opens its sessions with the switch before the measurement.
+active.
 """
 
 import time

@@ -1,9 +1,8 @@
 """A cluster over 16 or 64 emulated switches, compared with a cluster on one switch.
 
-A switch takes 300 ms for each command. A cluster uses two ports of each of its switches. The measured time is from the
-request until the cluster is active. Warm: sessions are open, and the ports are already trunks. Cold: the service was
-restarted and has loaded its libraries, but has no open session with the measured switches. The service has a worker for
-each switch (``workers = 64``).
+A switch takes 300 ms for each command. The measured time is from the request until the cluster is active. Warm:
+sessions are open, and the ports are already trunks. Cold: the service was restarted and has loaded its libraries, but
+has no open session with the measured switches. The service has a worker for each switch (``workers = 64``).
 """
 
 from collections.abc import Iterator

@@ -1,10 +1,9 @@
 """Measures creations of clusters by one, two and four replicas on one PostgreSQL database.
 
 A replica is a process with eight callers that create clusters through the store, without HTTP. PostgreSQL writes to the
-disk before it answers (``fsync``). A case has a number of replicas, a choice of sites (disjoint sites, or the same two
-sites for all replicas), and a kind of lock (a separate lock for each site, or one lock for all changes, which was the
-design before decision 85). Disjoint sites use different transports. The cases alternate within one run, because other
-programs may use the same cores.
+disk before it answers (``fsync``). The sites of a case are disjoint, or all replicas use the same two sites. A case has
+a separate lock for each site, or one lock for all changes (the design before decision 85). Disjoint sites use different
+transports. The cases alternate within one run, because other programs may use the same cores.
 """
 
 import multiprocessing
@@ -46,8 +45,7 @@ POOL = "2-4000"
 class Case:
     """One measured case.
 
-    ``replicas`` is the number of replicas. ``disjoint``: the replicas use disjoint sites instead of the same two sites.
-    ``by_site``: each site has a separate lock. Otherwise, one lock protects all changes.
+    ``disjoint``: each replica uses its own sites. ``by_site``: each site has a separate lock.
     """
 
     replicas: int

@@ -1,8 +1,7 @@
 """The connection time of the second change on a device, compared with the first change.
 
-Each change begins with a reading of the device. The benchmark therefore measures readings: the service's driver reads
-an emulated switch (300 ms a command) three times. To compute the connection time of the first or second reading, the
-benchmark subtracts the duration of the third reading from the duration of the first or second reading.
+Each change begins with a reading of the device. The service's driver reads an emulated switch (300 ms a command) three
+times. The connection time of a reading is its duration minus the duration of the third reading.
 """
 
 import time
@@ -26,7 +25,7 @@ MANAGED = SwitchScope(tuple(PortName(port) for port in HOST_PORTS), VlanSet.pars
 
 
 def run() -> Iterator[Measurement]:
-    """Measure several sessions of three readings. Omit the first session, which also loads the SSH library."""
+    """Measure several sessions of three readings, and omit the first session, which also loads the SSH library."""
     with switches(1) as emulated:
         sessions = [_time_session(emulated.addresses[0]) for _ in range(REPEATS + 1)][1:]
         logins = int(str(emulated.read("logins")[0]))

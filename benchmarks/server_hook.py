@@ -1,7 +1,7 @@
 """The time that the server hook takes in the only thread of the PBS server.
 
 The hook runs repeatedly in an interpreter without packages, as in PBS. The hook calls a real SBF over TLS, or an SBF
-that accepts connections and does not answer. PBS starts a new interpreter after a hundred hooks.
+that accepts connections and does not answer.
 """
 
 import json
@@ -63,7 +63,6 @@ def _queuejob(number: int) -> HookEvent:
 
 
 def _milliseconds(server_hook: ServerHook, events: list[HookEvent]) -> list[float]:
-    """Return the duration of each event in milliseconds. All events run in one interpreter."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         config = folder / "config.json"

@@ -3,8 +3,7 @@
 The emulated switch takes 300 ms for each command. Both programs save the configuration after each change. Only
 virtcloud's driver reads the switch: before the change, before the save and after the save. networking-generic-switch is
 measured with a new connection for each change (its default), and with a reused connection
-(``ngs_ssh_reuse_connection``). The benchmark installs networking-generic-switch from PyPI into a virtual environment in
-the temporary folder.
+(``ngs_ssh_reuse_connection``).
 """
 
 import json
@@ -63,7 +62,6 @@ def run() -> Iterator[Measurement]:
 
 
 def _change(driver: SwitchDriver, vlans: list[int]) -> float:
-    """Set the ports' VLANs as a worker of SBF does. Return the duration in seconds."""
     wanted = SwitchWanted(ports=dict.fromkeys(PORTS, VlanSet(vlans)))
     started = time.monotonic()
     driver.apply(compare_switch(wanted, driver.read(MANAGED)))

@@ -3,11 +3,10 @@
 In the lab, one processor runs the guest, the gateway and the user's laptop. The plain OpenVPN server has the ciphers
 and options of the agent's server, but neither ``vlan-tagging`` nor the agent's filters. The plain server's tap is a
 port of the cluster's bridge. A guest sends data over TCP to the laptop, alternately through the two servers, and for
-the same time through each. The throughputs are the medians of several rounds.
+the same time through each.
 
-The time to join is from a new cluster's activation to the first answer of a guest. Meanwhile, the owner creates a
-profile, and the owner's client connects. The time to leave is from the request of a revocation to the last answer of a
-guest. This time is 0 s if no guest answers after the request. The times are medians.
+The time to join is from a new cluster's activation to the first answer of a guest. The time to leave is from the
+request of a revocation to the last answer of a guest. The times are medians.
 """
 
 import json
@@ -70,7 +69,7 @@ ROUTER_SOLICITATION_S = 5.0
 About a second after the setup, the kernel sends a router solicitation from each tap.
 """
 OMITTED = ("dev ", "port ", "vlan-", "management-", "auth-user-pass-optional", "chroot ", "tmp-dir ")
-"""The beginnings of the agent's configuration lines that the plain server omits."""
+"""The beginnings of the lines in the agent's configuration that the plain server omits."""
 RECEIVE = """
 import socket, time
 with socket.create_server(("", 5001)) as server:
@@ -175,10 +174,7 @@ def _measure_access(lab: Lab, client: SbfClient) -> Iterator[Measurement]:
 
 
 def _join_and_revoke(lab: Lab, client: SbfClient, key: str) -> tuple[float, float]:
-    """Create a cluster, connect a new device to the cluster's network, and then revoke the device's profile.
-
-    Return the times to join and to leave, in seconds.
-    """
+    """Measure one new cluster and its device: the seconds to join the network, and the seconds to leave it."""
     guest = Guest(name="g1", host=HOST, image="busybox", memory_mb=32, addresses=("10.0.0.1/24",))
     _create(client, key, ClusterSpec(owner="alice", guests=(guest,), vpn=True))
     started = time.time()

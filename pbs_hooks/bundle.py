@@ -1,9 +1,8 @@
 """Builds a hook or a script as one file: a short head, and the sources of all modules, which are loaded on demand.
 
-The head accepts jobs without a virtual cluster before any other module is loaded. The interpreter of a PBS server
-survives the end of a hook, and may still contain modules of another bundle. Module names are therefore unique to a
-bundle. The bundle contains the Python part of PyYAML (with its MIT licence), because the Python of a batch system has
-no packages.
+The head accepts jobs without a virtual cluster before any other module is loaded. Module names are unique to a bundle,
+because the interpreter of a PBS server may still contain modules of another bundle. The bundle contains the Python part
+of PyYAML (with its MIT licence), because the Python of a batch system has no packages.
 """
 
 import ast
@@ -55,7 +54,6 @@ def bundle_program(entry: str, last: str, first: Sequence[str] = ()) -> str:
 
 
 def _find_modules(entry: str) -> set[str]:
-    """Return ``entry``, and all bundled modules and packages that ``entry`` imports directly or indirectly."""
     modules: set[str] = set()
     waiting = [entry]
     while waiting:
@@ -67,7 +65,6 @@ def _find_modules(entry: str) -> set[str]:
 
 
 def _parse_imports(name: str) -> Iterator[str]:
-    """Yield the bundled modules of a module's ``from`` imports. An imported name may be a module."""
     package = name if _find_file(name).name == "__init__.py" else name.rpartition(".")[0]
     for node in ast.walk(ast.parse(_read_source(name))):
         if isinstance(node, ast.ImportFrom):
@@ -96,7 +93,7 @@ def _find_file(name: str) -> Path:
 
 
 def _read_source(name: str) -> str:
-    """Return the source of a module; "" for a package, whose docstring a bundle does not need."""
+    """Return the source of a module, or "" for a package."""
     file = _find_file(name)
     return "" if file.name == "__init__.py" else file.read_text(encoding="utf-8")
 

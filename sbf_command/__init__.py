@@ -1,7 +1,6 @@
 """The ``sbf`` command, which runs the service and offers the commands of older schedulers.
 
-No other package imports both the service and the command line. A command's module is imported only for a call of the
-command.
+No other package imports both the service and the command line.
 """
 
 from pathlib import Path

@@ -37,9 +37,10 @@ from virtcloud.model.access import Role, TokenRequest
 from virtcloud.otlp_tracing import tracing
 
 COLLECTION_THRESHOLDS = (2_000, 10, 50)
-"""The thresholds of the garbage collector. Each poll creates some 70 objects, and none of these objects is in a
-reference cycle. With Python's thresholds and 10,000 waiting polls, a full collection would run every 17 s and take half
-a second.
+"""The thresholds of the garbage collector.
+
+Each poll creates some 70 objects, none of them in a reference cycle. With Python's thresholds and 10,000 waiting polls,
+a full collection would run every 17 s and take half a second.
 """
 log = get_log("sbf_service")
 

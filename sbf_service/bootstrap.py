@@ -64,7 +64,7 @@ class SbfService:
     call_counts: MovingWindowRateLimiter
     """Counts the calls of each caller in memory, for the rate limits. Thread-safe."""
     device_threads: BoundedThreads
-    """Threads for calls that read devices. Such calls can take long and must not occupy the threads of other calls."""
+    """Threads for calls that read devices, which can take long and must not occupy the threads of other calls."""
     retention: RetentionSchedule
 
     @property
@@ -84,9 +84,9 @@ class SbfService:
         return migrate(self.store.engine)
 
     def start(self) -> None:
-        """Cache the topology and tokens. Start the change reader, the reconciler and the retention schedule.
+        """Start the change reader, the reconciler and the retention schedule.
 
-        Also log each VLAN ID that several networks have on one transport.
+        First cache the topology and tokens, and log each VLAN ID that several networks have on one transport.
         """
         # Parse and cache the topology, so that no user's call waits for the parser. SBF starts with an invalid topology
         # too (ValidationError is a ValueError), because many calls need no topology.
@@ -102,7 +102,7 @@ class SbfService:
     def stop(self) -> None:
         """Wake all waiting calls, stop the scheduler of workers, and close the database.
 
-        Wait at most a second for the scheduler. Workers that are reconciling a device continue.
+        Wait at most a second for the scheduler. Workers that reconcile a device continue.
         """
         self.change_feed.close()
         self.change_reader.stop()
@@ -173,8 +173,5 @@ def _measure(metrics: ServiceMetrics, kind: str) -> Iterator[None]:
 
 
 def replica_name(settings: ServiceSettings) -> str:
-    """Return the setting ``replica``.
-
-    Without this setting, return at most the first :data:`MAX_REPLICA_NAME` characters of the host's name.
-    """
+    """Return the setting ``replica``, or else the first :data:`MAX_REPLICA_NAME` characters of the host's name."""
     return settings.replica or socket.gethostname()[:MAX_REPLICA_NAME]

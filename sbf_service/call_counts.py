@@ -1,7 +1,7 @@
 """The counts of calls for rate limits, in the memory of this replica.
 
 The memory storage of the library ``limits`` never removes the key of a former caller, and after each counted call
-visits all keys. Everybody who can connect to SBF can send invalid tokens from any number of addresses. Therefore SBF's
+visits all keys. But anyone who can connect to SBF can send invalid tokens from any number of addresses. Therefore SBF's
 storage removes windows without recent calls, and limits the number of windows.
 """
 
@@ -20,8 +20,6 @@ REMOVAL_INTERVAL_S: Final = 60.0
 
 @dataclass(slots=True)
 class _Window:
-    """The times of the last calls, oldest first, and the length of the window in seconds."""
-
     length_s: int
     calls: deque[float] = field(default_factory=deque)
 
@@ -31,14 +29,13 @@ class _Window:
 
 
 class CallCounts(MemoryStorage):
-    """Moving windows in memory, at most :data:`MAX_WINDOWS`. Thread-safe.
+    """Moving windows in memory. Thread-safe.
 
-    ``clock`` returns seconds. The default is the monotonic clock. With a clock that can be set back, SBF would refuse
-    callers for too long after such a change.
+    ``clock`` returns seconds. The default is the monotonic clock, because SBF would refuse callers for too long after a
+    clock was set back.
 
-    If there are more than :data:`MAX_WINDOWS` windows, the window whose last call is the oldest is removed. Without the
-    maximum, a caller with many addresses could exhaust the memory. If SBF refused calls from new addresses at the
-    maximum, such a caller could lock out all other callers.
+    At most :data:`MAX_WINDOWS` windows are stored: otherwise a caller with many addresses could exhaust the memory. A
+    new window replaces the window whose last call is the oldest, so that no caller can lock out the others.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -55,10 +52,7 @@ class CallCounts(MemoryStorage):
         return len(self._windows)
 
     def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
-        """Count ``amount`` calls, and return True.
-
-        If these calls would exceed ``limit``, count no call, and return False.
-        """
+        """Count ``amount`` calls, and return True. If they would exceed ``limit``, count no call, and return False."""
         with self._lock:
             now = self._clock()
             window = self._windows.pop(key, None) or _Window(expiry)

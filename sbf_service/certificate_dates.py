@@ -18,9 +18,9 @@ log = get_log(__name__)
 
 
 def log_certificate_dates(settings: ServiceSettings, now: datetime) -> None:
-    """Log each certificate that is not valid at ``now``, or that expires soon. SBF uses the certificate nevertheless.
+    """Log each certificate that is not valid at ``now``, or that expires soon.
 
-    Skip unreadable files, because :mod:`sbf_service.server` reports these files.
+    SBF uses the certificate nevertheless. Skip unreadable files: :mod:`sbf_service.server` reports these files.
     """
     for setting, path, certificates in read_certificates(settings):
         for number, certificate in enumerate(certificates, 1):

@@ -1,7 +1,7 @@
 """The change feed: wakes the calls in this process that wait for a change, and calls listeners.
 
 A topic such as ``cluster:demo`` or ``element:sw1`` names what changed. The store publishes topics after a commit of
-this replica. :mod:`sbf_service.change_reader` publishes the topics of changes that other replicas have committed.
+this replica. :mod:`sbf_service.change_reader` publishes the topics of other replicas' commits.
 
 A waiter subscribes before it reads the state, so that it misses no change.
 """
@@ -18,9 +18,9 @@ Listener = Callable[[frozenset[str]], None]
 
 @dataclass(eq=False, slots=True)
 class Waiter:
-    """A call that waits for changes of topics. The call uses no thread while it waits.
+    """A call that waits for changes of topics, without a thread.
 
-    ``versions`` maps each topic to the version that the call has read, or to None if the version is unknown.
+    ``versions`` maps each topic to the version that the call has read, or to None if this version is unknown.
     """
 
     versions: dict[str, int | None]
@@ -29,10 +29,7 @@ class Waiter:
     _end: "asyncio.Future[None] | None" = None
 
     async def wait(self, seconds: float) -> bool:
-        """Wait for a change, for at most ``seconds``.
-
-        Return whether a change occurred since the end of the previous wait.
-        """
+        """Wait for a change, for at most ``seconds``. Return whether a change occurred since the previous wait."""
         if not self._has_changed:
             # asyncio.timeout and asyncio.Event would create more objects for each of 10,000 waiting polls
             self._end = end = self.loop.create_future()
@@ -80,8 +77,8 @@ class ChangeFeed:
     def publish(self, topics: frozenset[str]) -> None:
         """Call the listeners, then wake the waiters of these topics. Call this method after the commit.
 
-        The listeners are called first for this reason: after a revocation, a listener must empty the token cache before
-        a woken call looks for its revoked token in the cache.
+        The listeners come first: after a revocation, a listener must empty the token cache before a woken call reads
+        it.
         """
         for listener in self._listeners:
             listener(topics)
@@ -96,8 +93,7 @@ class ChangeFeed:
     def publish_outdated(self, versions: Mapping[str, int | None]) -> None:
         """Publish all topics in ``versions``, and store these versions in the waiters.
 
-        ``versions`` maps topics to their versions in the database. Each version differs from the lowest version that a
-        waiter of the topic had read, or, for the topic of revoked tokens, from the version of the previous poll.
+        ``versions`` maps topics to their versions in the database.
         """
         with self._lock:
             for topic, version in versions.items():
@@ -107,10 +103,7 @@ class ChangeFeed:
         self.publish_remote(frozenset(versions))
 
     def list_versions(self) -> dict[str, int | None]:
-        """Return, for each topic, the lowest version that a waiter of the topic has read.
-
-        A topic's version is None if the version of any waiter of the topic is unknown.
-        """
+        """Return the lowest version that a waiter has read, by topic; None if the version of any waiter is unknown."""
         with self._lock:
             read = [item for waiter in self._all for item in waiter.versions.items()]
         lowest: dict[str, int | None] = {}
@@ -119,7 +112,7 @@ class ChangeFeed:
         return lowest
 
     def count_waiters(self, topic: str | None = None) -> int:
-        """Return the number of waiting calls. With ``topic``, count only calls that wait for changes of this topic."""
+        """Return the number of waiting calls, or of the calls that wait for changes of ``topic``."""
         with self._lock:
             return len(self._all if topic is None else self._waiters.get(topic, ()))
 
@@ -136,10 +129,9 @@ class ChangeFeed:
 
     @contextmanager
     def watch(self, *topics: str, uncompared: Iterable[str] = ()) -> Iterator[Waiter]:
-        """Yield a waiter. Every change of a topic in ``topics`` or ``uncompared`` wakes the waiter.
+        """Yield a waiter that every change of a topic in ``topics`` or ``uncompared`` wakes.
 
-        The slow poll of :mod:`sbf_service.change_reader` does not compare the versions of the topics in ``uncompared``
-        with the versions in the database.
+        The slow poll does not compare the versions of the topics in ``uncompared`` with the database.
         """
         waiter, all_topics = Waiter(dict.fromkeys(topics), asyncio.get_running_loop()), (*topics, *uncompared)
         with self._lock:

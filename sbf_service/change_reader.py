@@ -1,9 +1,9 @@
 """The change reader: a thread in which a replica reads the changes of other replicas from the database.
 
-On PostgreSQL, the thread receives notices of changes, and publishes the topics of these notices in the change feed. On
-PostgreSQL and SQLite, a slow poll reads versions from the database in one query, and compares them with the versions
-that the waiting calls (long polls) have read. The slow poll finds changes whose notices were lost. The slow poll also
-runs after each new connection, because notices between two connections are lost.
+On PostgreSQL, the thread receives notices, and publishes their topics in the change feed. A slow poll also compares the
+versions in the database with the versions that the waiting calls (long polls) have read. The slow poll finds changes
+whose notices were lost. The slow poll also runs after each new connection, because notices between two connections are
+lost.
 """
 
 import time
@@ -33,7 +33,7 @@ class ChangeReader:
     """Reads the changes of other replicas, in one thread.
 
     ``before_poll`` runs before each slow poll, and may read versions from the database. ``omit_current`` returns its
-    argument without the topics whose version equals the version that ``before_poll`` has read.
+    argument without the topics whose version ``before_poll`` has already read.
     """
 
     store: Store
@@ -43,7 +43,7 @@ class ChangeReader:
     interval: float = SLOW_POLL_S
     clock: Callable[[], float] = time.monotonic
     listens: bool = False
-    """Whether this replica receives the notices of other replicas. Also true on SQLite, which has only one replica."""
+    """Whether this replica receives the notices of other replicas. True on SQLite, which has only one replica."""
     _doorbell: Doorbell | None = None
     _revoked_tokens: int | None = None
     _stopping: bool = False
@@ -67,7 +67,7 @@ class ChangeReader:
             self._doorbell = None
 
     def poll_once(self) -> None:
-        """Publish each topic whose version in the database differs from the version that a waiting call has read.
+        """Publish each topic whose version differs from the version that a waiting call has read.
 
         Also publish the topic of revoked tokens if its version has changed since the previous poll.
         """

@@ -28,7 +28,7 @@ CONFIG = click.option(
 def report_bad_input(program: str = "sbf") -> Iterator[None]:
     """If the context raises VirtcloudError or ValidationError, print the error and exit with code 2.
 
-    ``program`` is the name of the called command. The name begins each line of the error.
+    The name of the called command, ``program``, begins each line of the error.
     """
     try:
         yield
@@ -48,17 +48,16 @@ def _exit_bad_input(program: str, message: str) -> NoReturn:
 
 
 def load_settings(config: Path | None) -> ServiceSettings:
-    """Return the settings in the file ``config``. If ``config`` is None, return the settings in the default file.
+    """Return the settings in ``config``, or else in the default file, or else the default settings.
 
-    If ``config`` is None and the default file does not exist, return the default settings. Raise the errors of
-    :func:`.read_settings`.
+    Raise the errors of :func:`.read_settings`.
     """
     file = find_settings_file(config)
     return ServiceSettings() if file is None else read_settings(file)
 
 
 def find_settings_file(config: Path | None) -> Path | None:
-    """Return ``config``. If ``config`` is None, return the default file, or None if there is no default file."""
+    """Return ``config``, or else the default file if it exists."""
     return config or (DEFAULT_CONFIG if DEFAULT_CONFIG.exists() else None)
 
 

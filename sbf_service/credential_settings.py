@@ -10,10 +10,7 @@ from virtcloud.model.errors import BadInput
 
 
 class SecretSource(Document):
-    """The source of a secret: a file, an environment variable, or a command's output.
-
-    Newlines at the end are not part of the secret.
-    """
+    """The source of a secret: a file, an environment variable, or a command's output. Final newlines are ignored."""
 
     file: Path | None = Field(None, description="File with the secret.")
     env: Annotated[str, Field(min_length=1)] | None = Field(
@@ -28,7 +25,6 @@ class SecretSource(Document):
     @model_validator(mode="before")
     @classmethod
     def _refuse_plain_secret(cls, value: object) -> object:
-        """Raise BadInput for a plain secret. The message does not contain the secret."""
         if not isinstance(value, dict | SecretSource):
             raise BadInput("expected the source of a secret, {file = …}, {env = …} or {command = […]}, got a value")
         return value

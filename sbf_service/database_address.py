@@ -1,7 +1,4 @@
-"""Checks the address of the database, and formats the address for the log without secrets.
-
-An error message never quotes the address.
-"""
+"""Parses and formats the address of the database. Messages and errors never contain a part of the password."""
 
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
@@ -14,8 +11,7 @@ BACKENDS = frozenset({"sqlite", "postgresql"})
 def parse_address(address: str) -> URL:
     """Parse a database's address. Raise BadInput for an invalid address.
 
-    The message does not quote the address, and the error has no cause: SQLAlchemy's messages can contain parts of the
-    password.
+    This error has no cause: SQLAlchemy's messages can contain parts of the password.
     """
     try:
         url = make_url(address)
@@ -42,7 +38,7 @@ def parse_address(address: str) -> URL:
 
 
 def check_address(address: str) -> str:
-    """Return ``address``. Raise BadInput for an invalid address; the message does not quote the address."""
+    """Return ``address``. Raise BadInput for an invalid address."""
     parse_address(address)
     return address
 

@@ -48,7 +48,6 @@ def backup(file: Path, config: Path | None) -> None:
 
 
 def _record_backup_time(engine: Engine, taken_at: datetime) -> None:
-    """Record the time of a backup for the metrics. If the database cannot be written, print a warning."""
     try:
         with Store(engine).change_row() as unit:
             record_service_time(unit, BACKUP_TIME, taken_at)

@@ -1,7 +1,6 @@
 """Device credentials: logins, and secrets from files, environment variables and commands.
 
-SBF checks the files of credentials when SBF starts, on SIGHUP, and before each login. An error message names the file,
-variable or command on SBF's host, because the cause is not on the device.
+SBF checks the files of credentials when SBF starts, on SIGHUP, and before each login.
 """
 
 import os
@@ -56,10 +55,7 @@ def make_login(device: Device, settings: ServiceSettings) -> DeviceLogin:
 
 
 def fetch_secret(source: SecretSource, timeout_s: float) -> SecretStr:
-    """Fetch a secret. Raise Refused if the source yields no secret.
-
-    The message names the source of the secret, and never contains the secret.
-    """
+    """Fetch a secret. Raise Refused if the source yields none. The message never contains the secret."""
     if source.file is not None:
         text = _read_file(source.file)
     elif source.env is not None:
@@ -76,7 +72,7 @@ def log_credential_faults(settings: ServiceSettings) -> None:
 
 
 def find_credential_faults(settings: ServiceSettings) -> Iterator[tuple[Name, str]]:
-    """Yield each fault of a credential: the credential's name and an error text. Fetch no secret and run no command."""
+    """Yield the name and the fault of each unusable credential. Fetch no secret and run no command."""
     for name, credential in settings.credentials.items():
         for fault in (*_find_file_faults(credential), *_find_secret_faults(credential)):
             yield name, fault
@@ -121,7 +117,7 @@ def _read_environment(name: str) -> str:
 
 
 def _run_command(argv: tuple[str, ...], timeout_s: float) -> str:
-    """Return a command's output. Log neither stdout nor stderr, because both can contain the secret."""
+    """Return a command's output. Log neither stdout nor stderr, which can contain the secret."""
     label = f"command {argv[0]}"
     try:
         ended = subprocess.run(  # noqa: S603 - the command is from the service's own settings

@@ -1,9 +1,9 @@
 """The folder of uploaded images: one file per content, with the content's SHA-256 as its name.
 
 SBF writes an upload to a hidden file, locked (flock(2)) while the upload runs. The file's name contains the announced
-size and a digest of the owner, so that the quota of images also counts the running uploads of all replicas. The
-transaction that inserts the image's row into the database also renames this file. If a file has no lock and no row, a
-killed process left the file behind. The next upload removes such files.
+size and a digest of the owner: the quota of images counts the running uploads of all replicas. The transaction that
+inserts the image's row into the database also renames this file. The next upload removes files without a lock and a
+row, which killed processes left behind.
 """
 
 import errno
@@ -33,7 +33,7 @@ NEW_S: Final = 60.0
 """SBF removes no hidden file younger than this age in seconds: the file's upload may not have locked the file yet."""
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 ENDED: Final = frozenset({errno.ENOENT, errno.ESTALE})
-"""The errors that show that an upload's hidden file was removed. On NFS, ESTALE: another computer removed the file."""
+"""The errors for a hidden file that was removed, on NFS (ESTALE) by another computer."""
 
 
 def find_image_folder(limits: ImageLimits, database: str) -> Path:
@@ -56,14 +56,14 @@ class Upload:
     def __init__(self, file: BinaryIO, path: Path, announced_size: int) -> None:
         """Create an upload to the open ``file``, which has the hidden ``path``.
 
-        ``announced_size`` is the size in bytes for which the caller checked the limits and the quota of images.
+        The caller has checked the limits for ``announced_size`` bytes.
         """
         self._file, self._path, self._announced_size = file, path, announced_size
         self._digest = hashlib.sha256()
         self.size, self.head = 0, b""
 
     def write(self, data: bytes) -> None:
-        """Append data. Raise BadInput if the file would become larger than its announced size.
+        """Append data. Raise BadInput if the file would become larger than announced.
 
         Raise StorageFull if the file cannot be written.
         """
@@ -186,15 +186,14 @@ class UploadFolder:
 
 
 def _begin_name(owner: str) -> str:
-    """Return the beginning of the names of the owner's hidden files."""
     return f"{HIDDEN}{hashlib.sha256(owner.encode()).hexdigest()[:16]}-"
 
 
 def _is_locked(path: Path) -> bool:
-    """Return whether the upload to a hidden file still runs, and therefore holds an exclusive lock on the file.
+    """Return whether the upload to a hidden file still runs, and therefore locks the file.
 
-    The test acquires a shared lock, because shared locks do not exclude the same test by other processes. Raise
-    StorageFull if the file cannot be read.
+    The test acquires a shared lock, so that other processes can test at the same time. Raise StorageFull if the file
+    cannot be read.
     """
     try:
         with _translate_file_errors("read", path), _suppress_ended(), path.open("rb") as file:
@@ -239,7 +238,6 @@ def _remove_unlocked(path: Path) -> None:
 
 @contextmanager
 def _suppress_ended() -> Iterator[None]:
-    """Suppress the errors of a hidden file whose upload has ended."""
     try:
         yield
     except OSError as error:
@@ -248,7 +246,7 @@ def _suppress_ended() -> Iterator[None]:
 
 
 def _write_all(file: BinaryIO, data: bytes) -> None:
-    """Write all bytes to an unbuffered file: a single write can be incomplete."""
+    """Write all bytes to an unbuffered file, of which one write can be incomplete."""
     rest = memoryview(data)
     while rest:
         rest = rest[file.write(rest) :]

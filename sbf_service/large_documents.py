@@ -18,8 +18,8 @@ LARGE = 1 << 20
 SHORT_TURN_S = 0.0005
 """The maximum time in seconds that a thread holds Python's interpreter while another thread waits for the interpreter.
 
-Python's default is 5 ms. A call acquires the interpreter dozens of times, for example after each row from SQLite. With
-5 ms each, a call would wait for up to half a second while another thread computes.
+Python's default is 5 ms. A call acquires the interpreter dozens of times, for example after each row from SQLite, and
+with a wait of 5 ms each time, the call would wait for up to half a second.
 """
 WORK_S = 0.005
 """A thread that gives way works at least this time in seconds between two pauses."""
@@ -37,7 +37,7 @@ class Pauses:
 
     After ``WORK_S``, :meth:`pause` sleeps while other threads of the process use the processor, but at most
     ``MAX_PAUSE_S``. Without the pauses, the computing thread would acquire the interpreter whenever another thread
-    releases it, for example before each row from SQLite, and the other thread would wait for the next turn.
+    releases it.
 
     ``clock`` returns the time, and ``processor_clock`` returns the processor time of the process.
     """
@@ -111,11 +111,10 @@ def collect_later(size: int) -> AbstractContextManager[None]:
 
     A large topology consists of millions of objects without reference cycles. Garbage collections would take two thirds
     of the time of parsing, and up to a quarter of the time of the preparation of a change. At the end, all existing
-    objects are excluded from later collections (``gc.freeze``). Without this exclusion, later collections would visit
-    all objects of the topology, and delay calls by up to half a second. Python still frees an excluded object when its
-    last reference is deleted, unless the object is in a reference cycle. If other calls have unused reference cycles at
-    the end of the context, these cycles are never freed. Therefore, use this context only for large documents, which
-    are rare.
+    objects are excluded from later collections (``gc.freeze``). Otherwise, later collections would visit all objects of
+    the topology, and delay calls by up to half a second. Python still frees an excluded object with its last reference,
+    unless the object is in a reference cycle. Unused reference cycles of other calls at the end of the context are
+    never freed. Therefore, use this context only for large documents, which are rare.
     """
     return nullcontext() if size < LARGE else _LATE_COLLECTIONS.use()
 
@@ -129,8 +128,7 @@ def take_short_turns() -> AbstractContextManager[None]:
 def give_way() -> Iterator[None]:
     """Take short turns, and pause at each yield point while other threads run (:mod:`virtcloud.model.yield_points`).
 
-    Do not reach a yield point in a transaction, or with a lock for which other threads wait: these threads would also
-    wait during the pauses.
+    Do not reach a yield point in a transaction, or with a lock for which other threads wait.
     """
     with take_short_turns(), pausing_with(Pauses().pause):
         yield

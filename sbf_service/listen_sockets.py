@@ -33,9 +33,8 @@ SOCKET_FAULTS: Final = {
 def listen(settings: ServiceSettings) -> list[socket.socket]:
     """Open the configured sockets.
 
-    Raise BadInput for a socket that cannot be opened, or if tokens would cross a network unencrypted.
-
-    The TCP socket is opened last, so that a client that can connect over TCP can also use the AF_UNIX socket.
+    Raise BadInput for a socket that cannot be opened, or if tokens would cross a network unencrypted. The TCP socket is
+    opened last: a client that can connect over TCP can also use the AF_UNIX socket.
     """
     _check_plaintext(settings)
     sockets = [] if settings.socket is None else [_listen_unix(settings.socket)]
@@ -43,7 +42,7 @@ def listen(settings: ServiceSettings) -> list[socket.socket]:
 
 
 def find_tcp_address(sockets: Iterable[socket.socket]) -> str:
-    """Return the address and port of the TCP socket. If ``listen`` has port 0, the kernel chose the port."""
+    """Return the address and port of the TCP socket, also if the kernel chose the port (0 in ``listen``)."""
     host, port, *_ = next(opened for opened in sockets if opened.family != socket.AF_UNIX).getsockname()
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -58,9 +57,9 @@ def find_removed_files(sockets: Iterable[socket.socket]) -> list[socket.socket]:
 
 
 def reopen(lost: socket.socket) -> socket.socket:
-    """Return a new socket with the path of ``lost``, which stays open. Raise BadInput if the path cannot be used.
+    """Return a new socket with the path of ``lost``, or raise BadInput at once if the path cannot be used.
 
-    Do not wait for the lock of the path: the caller is the event loop, which repeats the call later.
+    The caller is the event loop, which repeats the call later. ``lost`` stays open.
     """
     return _listen_unix(Path(lost.getsockname()), patience=0)
 
@@ -68,7 +67,7 @@ def reopen(lost: socket.socket) -> socket.socket:
 def remove_socket_files(sockets: Iterable[socket.socket]) -> None:
     """Remove the files of the AF_UNIX sockets that are open. Idempotent.
 
-    No other service replaces the file of an open socket. The file of a closed socket can belong to another service.
+    The file of a closed socket can belong to another service.
     """
     for opened in sockets:
         if opened.family == socket.AF_UNIX and opened.fileno() != CLOSED:
@@ -124,8 +123,8 @@ def _listen_unix(path: Path, patience: float = LOCK_PATIENCE_S) -> socket.socket
 def _lock_path(path: Path, patience: float) -> Iterator[None]:
     """Lock a file beside the socket. Raise BadInput if another process still holds the lock after ``patience`` seconds.
 
-    Without the lock, another starting service could remove the file of a socket that does not listen yet. SBF does not
-    lock the folder itself, because every user who can read the folder could hold such a lock.
+    Otherwise, another starting service could remove the file of a socket that does not listen yet. Every user who can
+    read the folder could lock the folder itself.
     """
     lock, ends = path.with_name(f".{path.name}.lock"), time.monotonic() + patience
     try:
@@ -146,8 +145,7 @@ def _lock_path(path: Path, patience: float) -> Iterator[None]:
 def _remove_stale(path: Path) -> None:
     """Remove a socket file on which no process listens.
 
-    If a process listens, do not remove the file: bind(2) must fail. Raise BadInput if the path names a file or folder
-    that is no socket.
+    If a process listens, leave the file, so that bind(2) fails. Raise BadInput if the path names no socket.
     """
     if not path.is_socket():
         if os.path.lexists(path):

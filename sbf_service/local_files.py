@@ -1,7 +1,7 @@
 """Files on the service's host: token files that only their owner can read, the database file, lock files and folders.
 
-Root can run ``sbf token create`` or ``sbf prune`` before the service's first start. These commands must not leave a
-file or folder that belongs to root, because the service could not open the file, or write to the folder.
+Root can run ``sbf token create`` or ``sbf prune`` before the service's first start. These commands must not leave files
+or folders of root, which the service could not use.
 """
 
 import errno
@@ -23,8 +23,7 @@ FOLDER_MODE = 0o700
 def private_file(path: Path) -> Iterator[TextIO]:
     """Open a new file that is renamed to ``path`` when the ``with`` block succeeds. The file always has mode 0600.
 
-    Raise BadInput when the file cannot be written. Also raise BadInput when ``path`` exists, because the token in the
-    existing file would remain valid after the file was replaced.
+    Raise BadInput when the file cannot be written or ``path`` exists: the token in an existing file would remain valid.
     """
     new = path.with_name(f".{path.name}.new")
     try:
@@ -74,8 +73,8 @@ def ensure_database_file(database: str) -> None:
 def open_lock_file(path: Path, mode: int) -> IO[bytes]:
     """Open a lock file, which the caller must close. Raise OSError if the file cannot be opened or created.
 
-    Create a missing file with ``mode``, which must exclude other users: a user who can open the file can lock the file,
-    and thereby prevent SBF's start. If root runs this process, the file gets the owner of the folder.
+    Create a missing file with ``mode``, which must exclude other users: a user who can lock the file can prevent SBF's
+    start. If root runs this process, the file gets the owner of the folder.
     """
     file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, mode), "rb+")
     try:
@@ -99,8 +98,7 @@ def give_to_owner_of(folder: Path, descriptor: int) -> None:
 def ensure_private_folder(folder: Path) -> None:
     """Create a folder and its missing parents with mode 0700. Idempotent. Raise OSError if a folder cannot be created.
 
-    If root runs this process, a folder that belongs to root gets the owner of its parent, even if an earlier process
-    created the folder.
+    If root runs this process, a folder of root gets the owner of its parent, even if it existed before.
     """
     missing = [parent for parent in folder.parents if not parent.exists()]
     for path in (*reversed(missing), folder):
@@ -110,9 +108,9 @@ def ensure_private_folder(folder: Path) -> None:
 
 
 def _give_root_folder_away(folder: Path) -> None:
-    """If a folder belongs to root, change its owner to the owner of its parent.
+    """Change the owner of a folder of root to the owner of its parent.
 
-    Do not follow a symbolic link: the owner of the parent could create a link to any folder that belongs to root.
+    Do not follow a symbolic link: the owner of the parent could create a link to any folder of root.
     """
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -129,7 +127,7 @@ def _give_root_folder_away(folder: Path) -> None:
 
 
 def try_file_lock(file: IO[bytes]) -> bool:
-    """Lock a file until it is closed (flock(2)). Return False if any process, even this one, has locked the file."""
+    """Lock a file until it is closed (flock(2)). Return False if any process, even this one, has locked it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -140,8 +138,8 @@ def try_file_lock(file: IO[bytes]) -> bool:
 def find_write_remedy(error: OSError, folder: Path, otherwise: str) -> str:
     """Return the remedy for the administrator if SBF cannot write to a folder.
 
-    Return ``otherwise``, unless the file system is read-only. For SBF, systemd makes all folders read-only except the
-    folders in ReadWritePaths (ProtectSystem=strict in SBF's unit).
+    Return ``otherwise``, unless the file system is read-only: systemd makes all folders read-only for SBF, except those
+    in ReadWritePaths (ProtectSystem=strict).
     """
     if error.errno != errno.EROFS:
         return otherwise

@@ -1,4 +1,4 @@
-"""The listeners on SBF's AF_UNIX sockets. A listener whose socket file was removed listens again with a new file."""
+"""The listeners on SBF's AF_UNIX sockets, which listen again if another program removes the socket file."""
 
 import asyncio
 import socket
@@ -10,7 +10,7 @@ from sbf_service.log import get_log
 from virtcloud.model.errors import BadInput
 
 CHECK_TICKS: Final = 50
-"""SBF checks the socket files once in this number of uvicorn's ticks. A tick takes 0.1 s."""
+"""SBF checks the socket files once in this number of uvicorn's ticks of 0.1 s."""
 
 log = get_log(__name__)
 
@@ -18,8 +18,7 @@ log = get_log(__name__)
 class LocalListeners:
     """Accepts the connections of the AF_UNIX sockets in ``sockets``, which can also contain TCP sockets.
 
-    A new socket replaces a lost socket in ``sockets``, and its asyncio server replaces the former server in
-    ``servers``.
+    A new socket replaces a lost socket in ``sockets``, and its asyncio server the former server in ``servers``.
     """
 
     def __init__(
@@ -42,7 +41,7 @@ class LocalListeners:
     async def replace_lost(self) -> None:
         """Replace each socket whose file another program has removed. Established connections stay. Idempotent.
 
-        If a socket cannot be replaced, log the error once. The next call tries again.
+        Log once that a socket cannot be replaced; the next call tries again.
         """
         for lost in find_removed_files(self._sockets):
             path = lost.getsockname()

@@ -43,7 +43,7 @@ def get_log(name: str) -> ServiceLog:
 def log_to_stderr() -> None:
     """Send the service's events, and the warnings and errors of libraries, to standard error.
 
-    From the libraries that connect to devices, send only critical errors.
+    Libraries that connect to devices send only critical errors.
     """
     handler = logging.StreamHandler()
     handler.setFormatter(OneLineFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
@@ -57,6 +57,6 @@ def log_to_stderr() -> None:
 def _is_relevant(record: logging.LogRecord) -> bool:
     """Return False for uvicorn's error about a WebSocket that never opened, and True for every other record.
 
-    Such a WebSocket is no fault: SBF refused the WebSocket, or the user closed it before it opened.
+    SBF refused such a WebSocket, or the user closed it early: neither is a fault.
     """
     return record.msg != "ASGI callable returned without completing handshake."

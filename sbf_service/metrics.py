@@ -14,8 +14,6 @@ class _Counted(NamedTuple):
 
 
 class _Measured(NamedTuple):
-    """The meaning, the labels, and the buckets' bounds (in seconds) of a histogram."""
-
     meaning: str
     labels: tuple[str, ...]
     buckets: tuple[float, ...]

@@ -1,6 +1,6 @@
 """Overload protection: limits on the threads for blocking calls, and on log lines about connections not accepted.
 
-A call that hangs does not delay the end of the process, because the threads are daemon threads.
+Calls that hang do not delay the end of the process, because the threads are daemon threads.
 """
 
 import asyncio
@@ -22,7 +22,6 @@ RETRY_AFTER_S = 5
 SCARCE: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 """The errors with which accept(2) reports a lack of file descriptors or memory."""
 ACCEPT_LOG_S: Final = 60.0
-"""The minimum time in seconds between two log lines about connections that cannot be accepted."""
 T = TypeVar("T")
 log = get_log(__name__)
 
@@ -82,11 +81,10 @@ class BoundedThreads:
 
 @dataclass
 class AcceptFaults:
-    """An exception handler for the event loop. Logs a lack of file descriptors or memory at most once a minute.
+    """An exception handler for the event loop, which logs a lack of file descriptors or memory at most once a minute.
 
-    While file descriptors or memory are lacking, asyncio repeats accept(2) up to ``BACKLOG`` times
-    (``listen_sockets.py``), and asyncio's own handler would log a traceback for each attempt. These thousands of
-    tracebacks a second would fill the disk, and leave no time for open connections.
+    Meanwhile, asyncio repeats accept(2) up to ``BACKLOG`` times (``listen_sockets.py``). Its own handler would log a
+    traceback for each attempt, thousands a second, and leave no time for open connections.
     """
 
     clock: Callable[[], float] = time.monotonic
@@ -95,7 +93,7 @@ class AcceptFaults:
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Log a fault that the event loop reports.
 
-        Do not log a lack of file descriptors or memory within ``ACCEPT_LOG_S`` seconds of the previous such log line.
+        A lack of file descriptors or memory is logged at most once in ``ACCEPT_LOG_S`` seconds.
         """
         error = context.get("exception")
         if not isinstance(error, OSError) or error.errno not in SCARCE or "socket" not in context:

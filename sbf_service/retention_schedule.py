@@ -1,4 +1,4 @@
-"""The schedule of retention: SBF archives old rows once an hour. Only one replica archives at a time."""
+"""The schedule of retention: one replica at a time archives old rows, once an hour."""
 
 from dataclasses import dataclass, field
 from threading import Event, Thread
@@ -10,7 +10,7 @@ from sbf_service.store.store import Store
 from virtcloud.model.errors import BadInput, DatabaseUnavailable
 
 FIRST_RUN_S = 600.0
-"""The time in seconds from the start of SBF to the first run. In this time, SBF reconciles its elements."""
+"""The time in seconds from the start of SBF, which first reconciles its elements, to the first run."""
 INTERVAL_S = 3600.0
 
 log = get_log(__name__)
@@ -18,7 +18,7 @@ log = get_log(__name__)
 
 @dataclass
 class RetentionSchedule:
-    """Archives old rows in a separate thread. If a run fails, SBF logs the error, and the next run tries again."""
+    """Archives old rows in a separate thread. After a failed run, the next run tries again."""
 
     store: Store
     limits: RetentionLimits

@@ -1,6 +1,6 @@
 """The files with secrets that SBF reads. SBF logs a warning for each file that all local users can read.
 
-SBF starts nevertheless. The group of a file may read the file, because services often get secrets through a group.
+The group of a file may read it, because services often get secrets through a group.
 """
 
 import stat
@@ -39,7 +39,6 @@ def find_public_mode(path: Path) -> int | None:
 
 
 def _list_secret_files(settings: ServiceSettings, settings_file: Path | None) -> Iterator[tuple[str, Path]]:
-    """Yield a pair for each file: the key in the settings, and the path."""
     if settings_file is not None and make_url(settings.database).password is not None:
         yield "database", settings_file
     if settings.tls_key is not None:

@@ -1,7 +1,7 @@
 """The server, which listens on TCP, with TLS if configured, and on an AF_UNIX socket if configured.
 
-The server has one process and one event loop. On SIGHUP, the server reloads the settings and the certificate. At the
-start and on SIGHUP, the server checks the files that the settings name.
+The server has one process and one event loop. On SIGHUP, the server reloads the settings and the certificate, and
+checks the files that the settings name.
 """
 
 import asyncio
@@ -57,8 +57,8 @@ class ReloadableTls:
     """TLS for the listening sockets, with a certificate that can be reloaded.
 
     OpenSSL stores one certificate for each type of key in a context. If a reload loaded an RSA key into a context with
-    an EC key, SBF would continue to present the certificate with the EC key. Therefore each reload creates a context,
-    and each new connection uses the newest context.
+    an EC key, SBF would still present the certificate with the EC key. Therefore each reload creates a context, which
+    each new connection uses.
     """
 
     def __init__(self, listening: ssl.SSLContext) -> None:
@@ -69,7 +69,7 @@ class ReloadableTls:
     def reload(self, settings: ServiceSettings) -> None:
         """Reload the certificate, the key and the authority (``tls_client_ca``) for new connections.
 
-        If a file is unusable, log a warning and continue with the previous certificate, key and authority.
+        If a file is unusable, log a warning and change nothing.
         """
         try:
             self._newest = make_tls_context(settings) or self._newest
@@ -81,7 +81,7 @@ class ReloadableTls:
     def _use_newest(self, connection: ssl.SSLObject, _server_name: str | None, _listening: ssl.SSLContext) -> None:
         """Assign the newest context to a new connection.
 
-        OpenSSL calls this method also for a client without SNI (RFC 6066, 3).
+        OpenSSL also calls this method for a client without SNI (RFC 6066, 3).
         """
         connection.context = self._newest
 
@@ -118,20 +118,17 @@ def _describe_tls_error(error: OSError) -> str:
 PING_INTERVAL_S = 20.0
 """The interval between pings on WebSockets, in seconds. The pings prevent proxies from closing idle sessions."""
 MAX_MESSAGE = 1 << 20
-"""The maximum length of a message on a WebSocket, in bytes."""
 SHUTDOWN_GRACE_S = 5
 """A stopping service cancels unfinished calls after this time in seconds, plus the time for the answers to long polls.
 
-The stop ends all long polls at once, but the service needs time to send their answers: one second for each group of
-``ANSWERS_PER_S`` long polls. Even with 10,000 long polls, the stop takes less time than systemd's ``TimeoutStopSec``,
-which is 90 s for SBF's unit.
+This additional time is one second for each group of ``ANSWERS_PER_S`` long polls. Even with 10,000 long polls, the stop
+takes less time than systemd's ``TimeoutStopSec``, which is 90 s for SBF's unit.
 """
 ANSWERS_PER_S = 500
 """For each group of this many long polls, a stopping service adds one second to ``SHUTDOWN_GRACE_S``."""
 
 
 REFUSALS_S = 1.0
-"""The maximum time in seconds that a stopping service waits until the sessions that wait for an agent are refused."""
 
 
 class SbfServer(uvicorn.Server):
@@ -174,7 +171,7 @@ class SbfServer(uvicorn.Server):
     async def _await_refusals(self) -> None:
         """Wait until SBF has refused the sessions that wait for an agent.
 
-        Without this wait, uvicorn would answer the calls of these sessions with status 500.
+        Otherwise, uvicorn would answer their calls with status 500.
         """
         deadline = time.monotonic() + REFUSALS_S
         feed = self.service.change_feed
@@ -192,11 +189,10 @@ class SbfServer(uvicorn.Server):
             self.tls.reload(self.service.settings)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn's signature
-        """Stop the server and wake long polls.
+        """Stop the server, and end long polls with status 503 and ``Retry-After``.
 
-        SBF answers the long polls with status 503 and ``Retry-After``. A signal can interrupt this thread while the
-        thread holds the lock of the change feed. The event loop therefore closes the feed after the interrupted
-        function has returned.
+        A signal can interrupt this thread while it holds the lock of the change feed. The event loop therefore closes
+        the feed later.
         """
         self.should_exit = True
         if self.loop is not None:
@@ -209,10 +205,7 @@ class SbfServer(uvicorn.Server):
 
 
 def open_sockets(service: SbfService) -> list[socket.socket]:
-    """Open the configured sockets.
-
-    Raise BadInput for unusable certificate files, and in the cases of :func:`listen`.
-    """
+    """Open the configured sockets."""
     make_tls_context(service.settings)
     return listen(service.settings)
 
@@ -223,7 +216,7 @@ def run_server(
     config_file: Path | None = None,
     early_reloads: EarlyReloads | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT. On SIGHUP, reload the settings from ``config_file``, and reload the certificate.
+    """Serve until SIGTERM or SIGINT. On SIGHUP, reload the settings from ``config_file`` and the certificate.
 
     If a SIGHUP arrived during the start, reload when the server is ready.
     """
@@ -248,7 +241,7 @@ def _log_file_faults(settings: ServiceSettings, config_file: Path | None) -> Non
 
 
 def raise_open_files() -> int:
-    """Raise this process's soft limit on open files to the hard limit. Return the resulting soft limit.
+    """Raise this process's soft limit on open files to the hard limit. Return the soft limit.
 
     Each waiting agent needs a connection. systemd's default limits are 1,024 (soft) and 524,288 (hard).
     """
@@ -280,7 +273,7 @@ def make_server_config(service: SbfService, context: ssl.SSLContext | None) -> u
 
 
 def format_proxies(trusted: Iterable[IPv4Network | IPv6Network]) -> Iterator[str]:
-    """Yield each trusted network. Yield IPv4 networks a second time, as IPv4-mapped networks (RFC 4291, 2.5.5.2)."""
+    """Yield each trusted network, and each IPv4 network also as IPv4-mapped network (RFC 4291, 2.5.5.2)."""
     for network in trusted:
         yield str(network)
         if network.version == 4:  # noqa: PLR2004 - the version of IP

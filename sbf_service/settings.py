@@ -1,4 +1,4 @@
-"""The service's settings. The service reads the settings from a TOML file, and validates the settings at its start."""
+"""The service's settings, read from a TOML file and validated at the start."""
 
 import tomllib
 from datetime import timedelta

@@ -1,8 +1,7 @@
 """The reload of the settings while SBF runs (SIGHUP).
 
-All parts of the service share one :class:`ServiceSettings`, in which a reload replaces values. A value that SBF uses
-only at the start needs a restart: SBF continues with the old value, and logs the old and the new value. An invalid file
-changes nothing.
+All parts of the service share one :class:`ServiceSettings`, in which a reload replaces values. SBF continues with the
+old value of a key that needs a restart, and logs both values. An invalid file changes nothing.
 """
 
 import signal
@@ -36,9 +35,8 @@ NEEDS_RESTART = frozenset(
         "trusted_proxies",
     }
 )
-"""The keys whose values are used only when SBF starts."""
 TLS_FILES = frozenset({"tls_certificate", "tls_key"})
-"""The keys of the certificate files. After a reload, SBF can use other files, but TLS stays on or off."""
+"""The keys of the certificate files. A reload can change the files, but not turn TLS on or off."""
 
 log = get_log(__name__)
 
@@ -62,9 +60,9 @@ class SettingChange:
 
 
 class EarlyReloads:
-    """Records a SIGHUP that arrives during the start. The server reloads the settings when the start is complete.
+    """Records a SIGHUP that arrives during the start.
 
-    Without this handler, a SIGHUP during the start would end the process.
+    Without this handler, the SIGHUP would end the process. The server reloads the settings when the start is complete.
     """
 
     def __init__(self) -> None:
@@ -94,7 +92,7 @@ def _list_values(document: Document, prefix: str = "") -> Iterator[tuple[str, ob
 
 
 def reload_settings(settings: ServiceSettings, file: Path) -> None:
-    """Read a settings file again, and replace the values in ``settings`` that need no restart. Log each change.
+    """Read a settings file again, and replace and log the changed values in ``settings`` that need no restart.
 
     ``settings`` must share no nested document with another :class:`ServiceSettings` (:func:`copy_settings`).
     """
@@ -116,8 +114,7 @@ def reload_settings(settings: ServiceSettings, file: Path) -> None:
 def copy_settings(settings: ServiceSettings) -> ServiceSettings:
     """Return a copy that shares no nested document with another :class:`ServiceSettings`.
 
-    Without the copy, all :class:`ServiceSettings` share each nested document that is a default value, such as
-    ``timing``.
+    Otherwise, all :class:`ServiceSettings` share each nested document that is a default value, such as ``timing``.
     """
     return settings.model_copy(deep=True)
 

@@ -1,8 +1,7 @@
 """SBF with simulated switches, without devices and without root: the program that ``virtcloud up`` starts.
 
 ``python -m sbf_service.simulation FOLDER`` stores the SQLite database, an operator's token and the switches in FOLDER.
-The program ends when its standard input ends, which happens at the latest when ``virtcloud up`` ends. ``sbf serve``
-refuses simulated switches.
+The program ends when its standard input ends. ``sbf serve`` refuses simulated switches.
 """
 
 import os
@@ -31,7 +30,6 @@ from virtcloud.model.errors import BadInput
 from virtcloud.model.values import Name
 
 LOCK_S = 2.0
-"""The maximum time in seconds that a simulation waits until a previous simulation has released the database."""
 OPERATOR = Name("admin")
 TIMING = ServiceTiming(drift_interval=15, retry_most=5, agent_silence=20)
 

@@ -1,9 +1,9 @@
 """A read-only survey of a site's switches, without SBF: the program that ``virtcloud site import`` runs.
 
-The program reads a request as JSON from standard input, because other users can see arguments, and the request may
-contain names of secrets. The program writes the survey as JSON to standard output. The program changes no configuration
-and saves none. Exit code 0: the program has written a survey, even if some switches could not be read. Exit code 2: bad
-input; the program has contacted no switch.
+The program reads a request as JSON from standard input: other users can see arguments, and the request may contain
+names of secrets. The program writes the survey as JSON to standard output. It changes no configuration and saves none.
+Exit code 0: the program has written a survey, even if some switches could not be read. Exit code 2: bad input; the
+program has contacted no switch.
 """
 
 import signal
@@ -80,7 +80,7 @@ class SurveyFile(Document):
     hosts: tuple[str, ...] = ()
     """Patterns of the names of hosts, such as `node*`.
 
-    LLDP neighbours with such a name become hosts in the draft of the topology.
+    LLDP neighbours with such a name become hosts in the draft.
     """
 
     @model_validator(mode="after")

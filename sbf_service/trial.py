@@ -1,8 +1,8 @@
 """A read-only trial of a dialect on one switch, without SBF.
 
-``virtcloud element try`` runs this program. The program reads the request as JSON from standard input, because other
-users can see arguments, and the request may contain passwords. The program writes a record of the trial (`TrialRecord`)
-as JSON to standard output. Exit code 0: the program has written a record. Exit code 2: bad input.
+``virtcloud element try`` runs this program. It reads the request as JSON from standard input: other users can see
+arguments, and the request may contain passwords. It writes a record of the trial (`TrialRecord`) as JSON to standard
+output. Exit code 0: the program has written a record. Exit code 2: bad input.
 """
 
 import re
@@ -38,7 +38,7 @@ from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
 
 TRIAL_SWITCH = Name("tried")
-"""The switch's name in error messages. No topology contains this switch."""
+"""The switch's name in error messages, which no topology contains."""
 ANSWER_END = "<the answer ends here>"
 EXIT_BAD_INPUT = 2
 
@@ -167,10 +167,6 @@ def _describe_neighbour(neighbour: Neighbour) -> ParsedNeighbour:
 def _format_example(
     trial: TrialRequest, dialect: Dialect, reading: SwitchReading, faults: list[str]
 ) -> tuple[str, ...]:
-    """Return the commands with which SBF would make the ports carry the trial's VLAN.
-
-    If SBF would refuse to change a port, append the reason to ``faults``.
-    """
     access = trial.ports if trial.access else ()
     vlans = VlanSet() if trial.vlan is None else VlanSet([trial.vlan])
     try:

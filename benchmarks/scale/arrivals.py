@@ -23,7 +23,6 @@ class TraceSize:
     lifetime_s: float
     """The mean time between the activation of a cluster and its deletion."""
     dark_s: float
-    """The time for which one site goes dark."""
 
 
 TRACES = {
@@ -35,10 +34,7 @@ TRACES = {
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A cluster at two sites of one region.
-
-    A job requests the cluster at ``at_s`` and deletes the cluster ``lifetime_s`` after its activation.
-    """
+    """A cluster at two sites of one region."""
 
     at_s: float
     key: str

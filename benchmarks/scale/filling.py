@@ -61,10 +61,7 @@ class _Filler:
         self.created: set[tuple[str, int]] = set()
 
     def fill(self) -> None:
-        """Insert the rows of clusters, placements, claims and created VLANs.
-
-        Delete the claimed VLAN IDs from the free VLAN IDs, and update the rows of elements.
-        """
+        """Insert and update the rows of the installation, and delete the claimed VLAN IDs from the free VLAN IDs."""
         clusters = [
             (number, is_ended)
             for is_ended, count in ((True, self.size.ended), (False, self.size.live))
@@ -86,10 +83,6 @@ class _Filler:
         self._update_elements()
 
     def _make_cluster(self, number: int, *, ended: bool) -> tuple[list[Any], list[Any], list[Any]]:
-        """Return the row of a cluster at two neighbouring sites, and the rows of its placements and of its claims.
-
-        No other live cluster on the transport of the sites' region has the cluster's VLAN ID.
-        """
         round_, sites = number // self.size.sites, self.regions.pair_sites(number)
         hosts = tuple(name_host(site, (round_ + at) % self.size.hosts) for at, site in enumerate(sites))
         prefix = "e" if ended else "c"

@@ -1,9 +1,8 @@
 """Compares claims during changes of the whole topology, with and without the pauses of the changing thread.
 
-Usage: ``PYTHONPATH=.:tests python -m benchmarks.scale.pauses [--database sqlite|postgresql] SITES HOSTS LIVE``.
-Both variants alternate in one process, without HTTP. In each round, a thread replaces the topology so that every host
-gets or loses a port, and a caller creates and deletes clusters meanwhile. The ratios of the two variants depend less on
-other programs than the durations.
+Usage: ``PYTHONPATH=.:tests python -m benchmarks.scale.pauses [--database sqlite|postgresql] SITES HOSTS LIVE``. Both
+variants alternate in one process, without HTTP. In each round, one thread changes a port of every host, and a caller
+creates and deletes clusters meanwhile.
 """
 
 import argparse
@@ -28,7 +27,6 @@ from virtcloud.model.values import PortName
 
 ROUNDS = 5
 PAUSE_S = 0.02
-"""The caller's pause after each cluster."""
 
 
 def change_ports(topology: Topology) -> bytes:

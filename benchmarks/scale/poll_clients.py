@@ -1,8 +1,7 @@
 """A process with many polling agents: one connection and one task for each agent. See :mod:`benchmarks.scale.polls`.
 
-Each agent requests its wanted document, and then waits for newer revisions with long polls, as a real agent does.
-The agent repeats a refused call after the time in ``Retry-After``. After a lost connection, the agent waits, and then
-connects again. The pause grows with each loss.
+Each agent sends long polls for its wanted document, as a real agent does. The agent repeats a refused call after the
+time in ``Retry-After``. After each lost connection, the agent waits for a longer time before it connects again.
 
 The process reads the agents' names and tokens from a file. It writes events as lines: the monotonic time, the event and
 the agent.
@@ -62,10 +61,9 @@ class PollingAgent:
             await asyncio.sleep(pause * (1 + random.random() / 2))  # noqa: S311 - no secret
 
     async def _poll_connected(self) -> float | None:
-        """Poll over one connection until the service refuses a call or announces the connection's end.
+        """Poll over one connection until the service refuses a call or closes the connection.
 
-        Return the seconds to wait before the next connection. Return None if the ``Retry-After`` of a refused call is
-        missing or 0.
+        Return the seconds to wait; None if the ``Retry-After`` of a refused call is missing or 0.
         """
         reader, writer = await asyncio.open_connection(*self.address, limit=1 << 14)
         try:
@@ -112,7 +110,7 @@ def write_event(event: str, name: str) -> None:
 
 
 async def run_agents(agents: list[PollingAgent], open_per_s: float) -> None:
-    """Start all agents, ``open_per_s`` in each second. Then write the collected events ten times a second."""
+    """Start ``open_per_s`` agents in each second, and write the collected events ten times a second."""
     tasks = []
     for number, agent in enumerate(agents):
         tasks.append(asyncio.create_task(agent.run()))

@@ -2,10 +2,9 @@
 
 Usage: ``PYTHONPATH=tests python -m benchmarks.scale.polls [--database sqlite|postgresql] [--wait S] AGENTS...``
 
-The service runs in its own process, with switches in memory that answer at once. The agents run in a second process.
-A latency is the time from the request for a cluster until the agent of one of the cluster's hosts has the new revision
-of its wanted document. After the restart, every agent requests this document again, while one user makes calls with
-pauses of 0.2 s.
+The service runs in its own process, with switches in memory that answer at once. A latency is the time from the request
+for a cluster until the agent of one of the cluster's hosts has the new revision of its wanted document. After the
+restart, every agent requests this document again, while one user makes calls with pauses of 0.2 s.
 """
 
 import argparse

@@ -14,8 +14,7 @@ PROCESSOR_INTERVAL_S = 1.0
 class Samples:
     """Samples of the delays of the simulator's event loop, and of the processor time of SBF's process ``pid``.
 
-    Each duration that the simulator measures includes the delay of the simulator's event loop. A measured duration that
-    is not much longer than this delay does not describe SBF.
+    Each duration that the simulator measures includes the delay of the simulator's event loop.
     """
 
     pid: int
@@ -38,11 +37,7 @@ class Samples:
                 last = now
 
     def to_document(self) -> dict[str, list[float]]:
-        """Return the samples of the processor time as two lists.
-
-        ``at_s`` contains the seconds from the start to each sample. ``processors`` contains the average number of
-        processors that SBF used since the previous sample.
-        """
+        """Return the times of the samples (``at_s``), and the used ``processors`` since the previous sample."""
         return {"at_s": [at for at, _ in self.processor], "processors": [used for _, used in self.processor]}
 
 

@@ -1,7 +1,7 @@
 """The simulated users and agents of an installation: their HTTP calls, and what they observed.
 
-Each user and each agent has its own HTTP client. A shared client would distort the times: with several hundred
-connections in httpx's pool, calls wait for seconds in the simulator.
+A shared client would distort the times: with several hundred connections in httpx's pool, calls wait for seconds in the
+simulator.
 """
 
 import asyncio
@@ -52,23 +52,18 @@ class Observations:
     jobs: list[ObservedJob] = field(default_factory=list)
     confirms_s: list[float] = field(default_factory=list)
     agent_errors: list[str] = field(default_factory=list)
-    """The errors of the agents' refused calls."""
     repeated: int = 0
     """The number of calls repeated after an overload or a broken connection."""
 
     def add(self, key: str, vlans: dict[str, int], transport: str | None) -> None:
-        """Record the claims of a live cluster.
-
-        Record an error for each VLAN ID that another live cluster has claimed at the same site, or on the same
-        transport.
-        """
+        """Record the claims of a live cluster, and an error for each VLAN ID that another live cluster has claimed."""
         for claim in _list_claims(vlans, transport):
             other = self.live.setdefault(claim, key)
             if other != key:
                 self.shared.append(f"VLAN {claim[1]} at {claim[0]}: clusters {other} and {key}")
 
     def remove(self, key: str, vlans: dict[str, int], transport: str | None) -> None:
-        """Remove the claims of a cluster. Called before the owner deletes the cluster."""
+        """Remove the claims of a cluster."""
         for claim in _list_claims(vlans, transport):
             if self.live.get(claim) == key:
                 del self.live[claim]
@@ -100,7 +95,7 @@ class SimulatedCaller:
         return answer.json() if answer.content else None
 
     async def _try(self, method: str, path: str, **options: Any) -> httpx.Response | None:  # noqa: ANN401 - any JSON
-        """Send a call. If the caller must repeat the call, wait and return None."""
+        """Send a call. Wait and return None if the caller must repeat the call."""
         try:
             answer = await self.client.request(method, path, **options)
         except httpx.TransportError:
@@ -123,7 +118,7 @@ class SimulatedCaller:
 
 @dataclass
 class SimulatedInstallation:
-    """A running simulated service at ``address``, and its users and agents."""
+    """A running simulated service, and its users and agents."""
 
     address: str
     process: subprocess.Popen[str]
@@ -175,9 +170,10 @@ class SimulatedInstallation:
                     await asyncio.sleep(1)
 
     async def _reconcile_host(self, agent: SimulatedCaller, host: str, revision: int | None) -> int:
-        """Wait up to ``WAIT_S`` for a wanted document that is newer than ``revision``. Return the document's revision.
+        """Confirm a wanted document newer than ``revision``, and return its revision.
 
-        Confirm the document, unless it is already confirmed or the host's site has become dark.
+        Wait at most ``WAIT_S`` for the document. Do not confirm the document if it is already confirmed, or if the
+        host's site has become dark.
         """
         after = {} if revision is None else {"after": revision}
         document = await agent.call("GET", f"/v1/elements/{host}/wanted", params=after | {"wait": WAIT_S})

@@ -1,7 +1,6 @@
 """Measures a real SBF while simulated users create and delete clusters as a trace describes (``arrivals.py``).
 
-Simulated agents call SBF over HTTP. Simulated switches are in the memory of SBF's process. At the end, the simulation
-checks that no cluster and no VLAN remains.
+Simulated agents call SBF over HTTP. At the end, the simulation checks that no cluster and no VLAN remains.
 
 Usage: ``PYTHONPATH=tests python -m benchmarks.scale.simulation [--database sqlite|postgresql] [--seed NUMBER] [--json
 FILE] [--plot FILE] TRACE``. The exit code is 1 if a check failed.

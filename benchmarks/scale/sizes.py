@@ -20,10 +20,9 @@ LEAST_POOL = 500
 
 @dataclass(frozen=True, slots=True)
 class Regions:
-    """The division of ``sites`` sites into regions.
+    """The division of ``sites`` sites into regions of ``region_sites`` sites.
 
-    Each region has ``region_sites`` sites. The last region also has the remaining sites, if there are any. If there are
-    fewer than ``region_sites`` sites, one region has all sites.
+    The last region also has the remaining sites, if there are any.
     """
 
     sites: int
@@ -99,7 +98,7 @@ SIZES = {
 
 
 def make_topology(regions: Regions, hosts: int) -> Topology:
-    """Return a topology whose sites have two switches each. A site's first switch leads to its region's transport."""
+    """Return a topology whose sites have two switches each."""
     transports = [regions.name_transport(region.start) for region in regions.list_all()]
     sites = {number: name_site(number) for number in range(regions.sites)}
     return Topology.model_validate(

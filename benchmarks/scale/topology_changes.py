@@ -2,9 +2,8 @@
 
 Usage: ``PYTHONPATH=tests python -m benchmarks.scale.topology_changes [--database sqlite|postgresql] SITES HOSTS LIVE``.
 HOSTS is the number of hosts at each site, and LIVE is the number of live clusters at the start. SBF runs in a separate
-process, with switches in memory. In a loop, each of two callers reads a cluster, creates and deletes another cluster,
-and pauses for ``--pause`` seconds. Without a pause, SBF's work for the callers' clusters would occupy a whole
-processor.
+process, with switches in memory. Two callers repeatedly read a cluster, create and delete another cluster, and pause
+for ``--pause`` seconds.
 """
 
 import argparse
@@ -220,10 +219,9 @@ def stop(callers: Callers, threads: Iterable[threading.Thread]) -> None:
 
 
 def measure(callers: Callers, token: str, pid: int) -> None:
-    """Print how long the callers' calls take without a change. Then measure each change.
+    """Measure each change, and print how long the change and the callers' calls take.
 
-    For each change, print its duration, SBF's processor time and memory, and how long the callers' calls take during
-    the change.
+    Also print SBF's processor time and memory, and the durations of calls without a change.
     """
     threads = [threading.Thread(target=callers.run, daemon=True) for _ in range(CALLERS)]
     for thread in threads:

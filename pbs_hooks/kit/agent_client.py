@@ -16,10 +16,7 @@ The caller may repeat the request.
 
 
 class AgentUnreachable(Exception):
-    """The agent did not answer in time, or its answer is invalid. The caller may repeat the request.
-
-    The message states what an administrator should check.
-    """
+    """The agent did not answer in time, or its answer is invalid. The caller may repeat the request."""
 
 
 class AgentRefused(Exception):
@@ -67,7 +64,7 @@ def _set_timeout(connection: socket.socket, deadline: float) -> None:
 
 
 def _read_line(connection: socket.socket, deadline: float) -> bytes:
-    """Return the line that the agent sends. Raise OSError at the deadline, even if bytes still arrive one by one."""
+    """Return a line of the agent. Raise OSError at the deadline, even if bytes still arrive one by one."""
     line = bytearray()
     while not line.endswith(b"\n"):
         _set_timeout(connection, deadline)

@@ -13,7 +13,7 @@ class SourceFinder:
     """Finds and loads modules from a dictionary of sources. Tracebacks show the lines of these modules."""
 
     def __init__(self, sources: "Dict[str, str]") -> None:
-        """Create a finder. ``sources`` maps module names to sources. The part of a name before a dot is a package."""
+        """Create a finder. ``sources`` maps module names to sources."""
         self._sources = sources
 
     def find_spec(self, name: str, _path: "Any" = None, _target: "Any" = None) -> "Optional[ModuleSpec]":
@@ -25,7 +25,7 @@ class SourceFinder:
         return ModuleSpec(name, self, origin="<%s>" % name, is_package=package)  # type: ignore[arg-type]
 
     def create_module(self, _spec: "ModuleSpec") -> None:
-        """Return None: Python then creates the module."""
+        """Return None, so that Python creates the module."""
 
     def exec_module(self, module: "ModuleType") -> None:
         """Execute the source of the module."""

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
 def load(sources: "Dict[str, str]", loader: str, entry: str) -> "ModuleType":
     """Import the module ``entry`` from ``sources``, and return the module.
 
-    The module ``loader`` in ``sources`` adds all sources to Python's import path. The loader is a module of its own,
-    because PBS clears the hook's global names at the hook's end, but does not clear imported modules.
+    PBS clears the hook's global names at the hook's end, so the loader is an imported module, which PBS does not clear.
     """
     if loader not in sys.modules:
         module = sys.modules[loader] = type(sys)(loader)

@@ -1,8 +1,7 @@
 """A deadline, and work in a child process that is killed at the deadline.
 
 A hook runs in the only thread of pbs_server, so a hook that hangs stops the whole batch system. A child process runs
-work that may hang (calls to a name server or a file server) or that needs the rights of a user. A thread could not be
-killed, and would continue after PBS restarts the interpreter.
+work that may hang (calls to a name server or a file server) or that needs the rights of a user.
 """
 
 import json
@@ -49,12 +48,10 @@ class ChildError(Exception):
 def run_in_child(work: Callable[[], Any], deadline: Deadline) -> Any:
     """Call ``work`` in a child process, and return the result of ``work``. Kill the child at the deadline.
 
-    The child first closes its copies of this process's open files, except standard input, output and error. The child
-    sends the result as JSON. Raise ChildError in these cases:
+    The child sends the result as JSON. Raise ChildError if ``work`` raises an exception, no process starts, the
+    deadline passes, or the result is incomplete or longer than ``MAX_RESULT_BYTES``.
 
-    - ``work`` raises an exception. The ChildError has the message of this exception.
-    - No process starts, or the deadline passes.
-    - The result is incomplete, or longer than ``MAX_RESULT_BYTES``.
+
     """
     pipe = ()  # type: Any
     try:

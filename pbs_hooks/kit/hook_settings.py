@@ -14,7 +14,7 @@ class SettingsError(Exception):
 
 
 class SettingKey(NamedTuple):
-    """A setting. ``expected`` describes the valid values, and ``read`` raises ValueError for any other value."""
+    """A setting: ``expected`` describes the valid values, and ``read`` raises ValueError for any other value."""
 
     expected: str
     read: Callable[[Any], Any]
@@ -23,21 +23,21 @@ class SettingKey(NamedTuple):
 
 
 def read_text(value: Any) -> str:
-    """Return ``value``, which must be a non-empty string. Raise ValueError for any other value."""
+    """Return ``value`` if it is a non-empty string. Raise ValueError for any other value."""
     if not isinstance(value, str) or not value:
         raise ValueError(value)
     return value
 
 
 def read_optional_path(value: Any) -> Optional[str]:
-    """Return ``value``, which must be an absolute path or None. Raise ValueError for any other value."""
+    """Return ``value`` if it is an absolute path or None. Raise ValueError for any other value."""
     if value is not None and not read_text(value).startswith("/"):
         raise ValueError(value)
     return None if value is None else read_text(value)
 
 
 def read_path(value: Any) -> str:
-    """Return ``value``, which must be an absolute path. Raise ValueError for any other value."""
+    """Return ``value`` if it is an absolute path. Raise ValueError for any other value."""
     return str(read_optional_path(read_text(value)))
 
 
@@ -54,7 +54,7 @@ def read_address(value: Any) -> str:
 def read_duration(value: Any) -> int:
     """Parse a duration in PBS's notation and return seconds.
 
-    Raise ValueError for another notation, or for a duration of less than one second.
+    Raise ValueError for another notation, or for less than one second.
     """
     seconds = parse_seconds(read_text(value))
     if seconds < 1:
@@ -74,14 +74,14 @@ def seconds_between(lowest: float, highest: float) -> Callable[[Any], Any]:
 
 
 def read_flag(value: Any) -> bool:
-    """Return ``value``, which must be true or false. Raise ValueError for any other value."""
+    """Return ``value`` if it is a bool. Raise ValueError for any other value."""
     if not isinstance(value, bool):
         raise ValueError(value)  # noqa: TRY004 - the error of every parser of settings
     return value
 
 
 def read_names(value: Any) -> Dict[str, str]:
-    """Return ``value``, which must be a JSON object whose values are strings. Raise ValueError for any other value."""
+    """Return ``value`` if it is a JSON object whose values are strings. Raise ValueError for any other value."""
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
         raise ValueError(value)
     return value

@@ -19,7 +19,7 @@ SocketAddress = Tuple[int, Any]
 known_addresses = {}  # type: Dict[Tuple[str, int], Tuple[SocketAddress, ...]]
 """For each host and port whose last connection succeeded: all addresses of the host.
 
-The address that answered comes first, because a dead address can stop pbs_server for a second. If all known addresses
+The address that answered comes first, because a dead address can block pbs_server for a second. If all known addresses
 of a host fail, the next request resolves the host's name again.
 """
 tls_contexts = {}  # type: Dict[Tuple[Optional[str], float], ssl.SSLContext]
@@ -44,8 +44,8 @@ class HttpRequest(NamedTuple):
 def send_request(call: HttpRequest, deadline: Deadline) -> Tuple[int, bytes]:
     """Send a request. Return the status and the body of the answer.
 
-    Raise OSError, ValueError, http.client.HTTPException, DeadlineExceeded or ChildError. Raise AnswerTooLong, which is
-    a ValueError, for a body of more than `MAX_ANSWER_BYTES` bytes.
+    Raise OSError, ValueError, http.client.HTTPException, DeadlineExceeded or ChildError. Raise AnswerTooLong (a
+    ValueError) for a body of more than `MAX_ANSWER_BYTES` bytes.
     """
     server = urlsplit(call.url)
     opened = _connect(server.scheme, server.hostname, server.port, server.path, deadline)
@@ -113,7 +113,7 @@ def _connect(scheme: str, host: Optional[str], port: Optional[int], path: str, d
 
 
 def _connect_first(addresses: Tuple[SocketAddress, ...], deadline: Deadline) -> Tuple[int, socket.socket]:
-    """Connect to the first address that answers. Return the index of this address, and the connection.
+    """Connect to the first address that answers, and return the index of this address and the connection.
 
     Each address gets an equal share of the remaining time.
     """

@@ -1,9 +1,8 @@
 """Client of SBF for hooks: every call has a deadline, and a circuit breaker blocks calls after a slow failure.
 
-After a slow failure (:data:`COSTLY_SHARE`), the hooks do not call SBF for a minute (by default). SBF therefore delays
-the batch system at most once a minute. The state of the circuit breaker is an environment variable of pbs_server's
-process, because PBS restarts the Python interpreter every hundred hooks (``python_restart_max_hooks``). A restart of
-pbs_server loses the state, so one more call may time out.
+After a slow failure (:data:`COSTLY_SHARE`), the hooks do not call SBF for a minute (by default). The state of the
+circuit breaker is an environment variable of pbs_server's process, because PBS restarts the Python interpreter every
+hundred hooks (``python_restart_max_hooks``).
 """
 
 import http.client
@@ -46,10 +45,9 @@ UNAVAILABLE_STATUSES = (502, 503, 504)
 
 
 class SbfUnreachable(Exception):
-    """SBF did not answer, or was not available, or the call was not sent. The message contains the reason.
+    """SBF did not answer or was not available, or the call was not sent. The message contains the reason.
 
-    A call is not sent if the circuit breaker blocks the call, or if the token file is invalid. A call without an answer
-    may have reached SBF.
+    A call without an answer may have reached SBF.
 
     ``summary`` is the beginning of a message about the error.
     """
@@ -100,8 +98,7 @@ class SbfAnswer(NamedTuple):
 class HookSbfClient:
     """Client for one hook event: one deadline covers all its calls.
 
-    Each call raises SbfUnreachable if the circuit breaker blocks the call. A call that the breaker does not block
-    raises the errors of :func:`call_sbf`.
+    Each call raises the errors of :func:`call_sbf`, and raises SbfUnreachable if the circuit breaker blocks the call.
     """
 
     def __init__(self, where: SbfAddress, deadline: Deadline, allowed: float, pause: float) -> None:
@@ -118,7 +115,7 @@ class HookSbfClient:
         return self._call("PUT", _cluster_path(key), {"spec": spec, "attempt": attempt}, request_id)
 
     def end(self, key: str, attempt: int, owner: str) -> SbfAnswer:
-        """End one attempt of a cluster if the cluster belongs to ``owner``. Idempotent."""
+        """End one attempt of the cluster of ``owner``. Idempotent."""
         path = "%s?attempt=%d&owner=%s" % (_cluster_path(key), attempt, quote(owner, safe=""))
         return self._call("DELETE", path, None, job_request_id(key, attempt))
 
@@ -156,11 +153,11 @@ def call_sbf(  # noqa: PLR0913, PLR0917 - the parts of a request
 ) -> SbfAnswer:
     """Call SBF once and return the answer. The default deadline is two seconds from now.
 
-    ``request_id`` is the request ID in SBF's logs. The call is part of the trace of this ID.
+    ``request_id`` is the request ID in SBF's logs, and the ID of the call's trace.
 
-    Raise SbfUnreachable if SBF did not answer, or if the answer has status 502, 503 or 504 (not available). Also raise
-    SbfUnreachable if the token file cannot be read or does not contain exactly one token. Raise AnswerUnusable if the
-    answer is too long, is not JSON, or is a redirection (of a proxy).
+    Raise SbfUnreachable if SBF did not answer, if the answer has status 502, 503 or 504, or if the token file cannot be
+    read or does not contain exactly one token. Raise AnswerUnusable if the answer is too long, is not JSON, or is a
+    redirection (of a proxy).
     """
     headers = {"Accept": "application/json", "Content-Type": "application/json"}
     if request_id is not None:

@@ -1,7 +1,7 @@
 """Reads the public SSH keys in the home folder of a job's user, for logins to the job's guests.
 
 A child process reads the files with the rights of the user: root may have no rights on a file server. The process's
-time is limited, because a file server may hang. Files of more than 16 KiB are ignored.
+time is limited, because a file server may hang.
 """
 
 import json
@@ -20,22 +20,20 @@ MAX_FILE_BYTES = 16 << 10
 KEY_FOLDER = ".ssh"
 SUFFIX = ".pub"
 SLOW_VARIABLE = "VIRTCLOUD_SLOW_HOMES"
-"""An environment variable of the process that calls :func:`read_user_keys`. In pbs_server, the variable survives a
-restart of the Python interpreter.
+"""An environment variable in which :func:`read_user_keys` records slow home folders.
 
-The variable holds a JSON object. Its keys are the users whose home folder did not answer in time. Each value is the
-monotonic time of the next permitted reading.
+In pbs_server, the variable survives a restart of the Python interpreter. Its JSON object maps each user whose home
+folder did not answer in time to the monotonic time of the next permitted reading.
 """
 
 
 def read_user_keys(user: str, seconds: float = READ_TIMEOUT_S) -> List[str]:
     """Return the keys in the first 16 files ``~/.ssh/*.pub`` of a user. Return no keys if the folder is missing.
 
-    After a timeout, the folder is not read for a minute. Each further attempt would stop pbs_server for a second, and
-    leave a process behind until the file server answers.
+    After a timeout, the folder is not read for a minute. Each further attempt would block pbs_server for a second.
 
-    Raises ChildError for an unknown user, for root, and for an error of the file system. Also raises ChildError if the
-    keys are not read within ``seconds``, and in the minute after such a timeout.
+    Raise ChildError for an unknown user, for root, for an error of the file system, or if the keys are not read within
+    ``seconds``.
     """
     left = _read_slow_homes().get(user, 0.0) - time.monotonic()
     if left > 0:
@@ -50,7 +48,6 @@ def read_user_keys(user: str, seconds: float = READ_TIMEOUT_S) -> List[str]:
 
 
 def _read_slow_homes() -> Dict[str, float]:
-    """Return the users whose home folder must not be read now, with the time of the next permitted reading."""
     try:
         homes = json.loads(os.environ.get(SLOW_VARIABLE, "{}"))
         return {user: float(until) for user, until in homes.items() if until > time.monotonic()}
@@ -72,7 +69,7 @@ def _read_files(folder: str) -> Iterator[str]:
 
 
 def _read_key_file(path: str) -> str:
-    """Return the text of a file; "" for devices, pipes, folders, dangling symbolic links, and long files."""
+    """Return the text of a regular file; "" for long files and for all other kinds of files."""
     try:
         return read_regular_file(path, MAX_FILE_BYTES).decode(errors="replace")
     except (UnusableFile, FileNotFoundError, IsADirectoryError):

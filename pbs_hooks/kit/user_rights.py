@@ -1,7 +1,4 @@
-"""Calls functions with the rights of a job's user, in a child process.
-
-The child's time is limited, because a file server may hang.
-"""
+"""Calls functions with the rights of a job's user, in a child process."""
 
 import os
 import pwd
@@ -21,19 +18,13 @@ class UnusableFile(ChildError):
 def run_as_user(name: str, work: Callable[[], Any], seconds: float) -> Any:
     """Call ``work`` in a child process with the rights of a user, and return the result of ``work``.
 
-    The child sends the result as JSON.
-
-    Raises ChildError in these cases:
-
-    - The user is unknown or root.
-    - This process cannot become the user.
-    - ``work`` raises an error, or returns no result within ``seconds``.
+    The result must be representable as JSON. Raise ChildError if the user is unknown or root, if this process cannot
+    become the user, or if ``work`` raises an error or takes longer than ``seconds``.
     """
     return run_in_child(lambda: _run_with_rights(name, work), Deadline(seconds))
 
 
 def _run_with_rights(name: str, work: Callable[[], Any]) -> Any:
-    """Permanently switch this process to the user, limit its CPU time, and call ``work``."""
     account = find_account(name)
     if account.pw_uid == 0:
         raise ChildError("the hook does not read files as root: submit the job as another user")
@@ -45,7 +36,7 @@ def _run_with_rights(name: str, work: Callable[[], Any]) -> Any:
 
 
 def find_account(name: str) -> pwd.struct_passwd:
-    """Return the account of a user. Raises ChildError for an unknown user."""
+    """Return the account of a user. Raise ChildError for an unknown user."""
     try:
         return pwd.getpwnam(name)
     except KeyError:
@@ -66,7 +57,7 @@ def become_user(account: pwd.struct_passwd) -> None:
 def read_regular_file(path: str, limit: int) -> bytes:
     """Return the content of a regular file of up to ``limit`` bytes.
 
-    Raises UnusableFile for longer files, and for devices and pipes, whose content may never end. Raises OSError if the
+    Raise UnusableFile for longer files, and for devices and pipes, whose content may never end. Raise OSError if the
     file cannot be read.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)

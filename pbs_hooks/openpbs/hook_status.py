@@ -30,8 +30,8 @@ SENT = "0"
 def find_hosts_without_copy(tracking: str, hook: str) -> list[str]:
     """Return the hosts to which the server has not yet sent the newest version of a hook.
 
-    ``tracking`` is the server's list of transfers, in lines ``host:port hook action number``. Action 0 is a completed
-    transfer. If a host has several lines, the last line counts.
+    ``tracking`` is the server's list of transfers, with lines ``host:port hook action number``. Action 0 is a completed
+    transfer. The last line of a host counts.
     """
     last = {
         description[0].rpartition(":")[0]: description[2]
@@ -73,9 +73,9 @@ class HookFinding:
 def check_installation(
     server: QmgrServer, installation: PbsInstallation, sources: HookSources, reconciled: Path, now: datetime
 ) -> Iterator[HookFinding]:
-    """Run all checks and yield their findings. If the server hook is missing, check only hooks and resources.
+    """Run all checks and yield their findings.
 
-    A failed query yields a finding. Raises an error only if PBS itself does not answer.
+    Raises an error only if PBS itself does not answer.
 
     ``reconciled`` is the path of the status file of reconciliation.
     """
@@ -137,7 +137,7 @@ def _format_settings(settings: str) -> str:
 
 
 def read_hook_settings(server: ServerState, name: str) -> Mapping[str, Any]:
-    """Return the settings of a hook; an empty mapping if the hook is missing or its settings are not a JSON object."""
+    """Return the settings of a hook; an empty mapping if the hook is missing or its settings are invalid."""
     try:
         return dict(json.loads(server.hooks[name].settings or "{}"))
     except (KeyError, ValueError, TypeError):
@@ -147,8 +147,8 @@ def read_hook_settings(server: ServerState, name: str) -> Mapping[str, Any]:
 def _read_elements(keys: Mapping[str, Any]) -> Sequence[ElementView]:
     """Read the elements from SBF with the token of the hooks.
 
-    Raises the errors of the client, BadInput for an invalid setting, and Forbidden if the token's role is neither
-    scheduler nor operator.
+    Raise the client's errors, BadInput for an invalid setting, and Forbidden for a token with another role than
+    scheduler or operator.
     """
     tables = {name: SERVER_SETTINGS[name] for name in ("sbf", "token_file", "ca_file") if name in keys}
     try:
@@ -179,10 +179,6 @@ def _check_hosts(
 
 
 def _read_host_names(keys: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return the server hook's setting ``hosts``, or an empty mapping if the setting is invalid.
-
-    `_check_hooks` reports an invalid setting.
-    """
     try:
         return read_names(keys.get("hosts", {}))
     except ValueError:

@@ -50,9 +50,9 @@ class RequestedSettings:
 def plan_installation(
     server: QmgrServer, installation: PbsInstallation, sources: HookSources, requested: RequestedSettings
 ) -> list[InstallationChange]:
-    """Return the changes of an installation, without applying these changes.
+    """Return the changes of an installation.
 
-    Raises the errors of :mod:`pbs_hooks.openpbs.qmgr`, and BadInput, Refused and Unsafe if a check fails.
+    Raise the errors of :mod:`pbs_hooks.openpbs.qmgr`, and BadInput, Refused and Unsafe if a check fails.
     """
     state = qmgr.read_server_state(server)
     hooks = [build_wanted_hook(kind, sources, requested, state) for kind in HOOK_NAMES]
@@ -67,7 +67,7 @@ def build_wanted_hook(
 ) -> PbsHook:
     """Return the wanted state of a hook: its program, and its installed settings with the requested changes.
 
-    Raise BadInput if the installed settings are no JSON object, or if the hook would reject the updated settings.
+    Raise BadInput for invalid settings.
     """
     name = HOOK_NAMES[kind]
     installed = server.hooks.get(name)
@@ -120,11 +120,10 @@ def check_program(installation: PbsInstallation, hook: PbsHook) -> None:
 
 
 def plan_removal(server: QmgrServer, running: Callable[[], Sequence[str]], *, force: bool) -> list[InstallationChange]:
-    """Return the changes of an uninstallation. Raises Conflict if jobs with a cluster run and ``force`` is false.
+    """Return the changes of an uninstallation. Raise Conflict if jobs with a cluster run and ``force`` is false.
 
-    Raises Unsafe if a foreign hook has one of virtcloud's names. Also raises the errors of
-    :mod:`pbs_hooks.openpbs.qmgr`. ``running`` returns the jobs with a cluster. ``running`` is called only if ``force``
-    is false, there is a change, and the server has the resource that every job with a cluster requests.
+    Raise Unsafe if a foreign hook has one of virtcloud's names. Raise the errors of :mod:`pbs_hooks.openpbs.qmgr`, too.
+    ``running`` returns the jobs with a cluster.
     """
     state = qmgr.read_server_state(server)
     changes = server_state.compute_removal(RESOURCES, state)

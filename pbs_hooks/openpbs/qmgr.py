@@ -1,7 +1,6 @@
 """Client of the OpenPBS server on this host: finds the installation, and reads and changes hooks with ``qmgr``.
 
-The jobs with a cluster are listed by ``qselect`` instead of ``qstat``: environment variables of users' jobs can make
-the JSON output of ``qstat`` invalid.
+``qselect`` lists the jobs with a cluster: environment variables of jobs can make the JSON of ``qstat`` invalid.
 """
 
 import contextlib
@@ -41,7 +40,7 @@ class PbsInstallation:
     home: Path
 
     def program(self, name: str) -> Path:
-        """Return the path of a command. Raises NotFound for a missing command."""
+        """Return the path of a command. Raise NotFound for a missing command."""
         for folder in ("bin", "sbin"):
             if (self.exec / folder / name).exists():
                 return self.exec / folder / name
@@ -51,7 +50,7 @@ class PbsInstallation:
 
 
 def find_installation(environment: Mapping[str, str] = os.environ) -> PbsInstallation:
-    """Find OpenPBS through PBS_EXEC, pbs.conf, the default folder, or ``qmgr`` on PATH. Raises NotFound on failure."""
+    """Find OpenPBS through PBS_EXEC, pbs.conf, the default folder, or ``qmgr`` on PATH. Raise NotFound on failure."""
     file = Path(environment.get("PBS_CONF_FILE", PBS_CONF))
     values = {**parse_pbs_conf(file.read_text() if file.is_file() else ""), **environment}
     on_path = shutil.which("qmgr", path=environment.get("PATH"))
@@ -84,7 +83,7 @@ class QmgrServer(Protocol):
 class Qmgr:
     """Client of the server on this host.
 
-    Raises Unreachable, Forbidden, NotFound (``qmgr`` or pbs.conf is missing) and Refused.
+    The methods raise Unreachable, Forbidden, NotFound (``qmgr`` or pbs.conf is missing) or Refused.
     """
 
     installation: PbsInstallation
@@ -145,7 +144,7 @@ def _join_lines(text: str) -> str:
 def _write_temporary(text: str, suffix: str) -> Iterator[Path]:
     """Yield the path of a temporary file that contains ``text``. Delete the file at the end of the block.
 
-    Only the user that runs this program can read the file. The encoding is UTF-8, for PBS's Python.
+    Only the user who runs this program can read the file.
     """
     descriptor, name = tempfile.mkstemp(suffix=suffix, prefix="virtcloud-")
     try:
@@ -184,15 +183,16 @@ def apply_change(server: QmgrServer, change: InstallationChange) -> None:
 
 
 SELECT_WITH_CLUSTER = ("-s", "RESU", "-l", "vcluster.ge.a")
-"""Options of ``qselect`` that select running, exiting and suspended jobs that request a cluster. The resource
-``vcluster`` of such a job contains the request, which begins with a letter. An unset resource sorts before all letters.
+"""Options of ``qselect`` that select running, exiting and suspended jobs with a cluster.
+
+The resource ``vcluster`` of such a job begins with a letter. An unset resource sorts before all letters.
 """
 
 
 def list_jobs_with_cluster(installation: PbsInstallation) -> list[str]:
     """Return the ids of running, exiting and suspended jobs with a cluster.
 
-    Raises NotFound if ``qselect`` is missing. Raises SchedulerUnavailable if ``qselect`` fails.
+    Raise NotFound if ``qselect`` is missing, and SchedulerUnavailable if ``qselect`` fails.
     """
     ended = build_runner(None, COMMAND_TIMEOUT_S)((str(installation.program("qselect")), *SELECT_WITH_CLUSTER))
     if ended.code or ended.err.strip():

@@ -14,9 +14,10 @@ HOOK_MARK = "# Written by 'virtcloud pbs install'"
 """The beginning of the first line of virtcloud's hooks. Foreign hooks of the same name do not have this line."""
 
 HOOK_ORDER = "900"
-"""The order number of virtcloud's hooks (PBS allows 1 to 1000). virtcloud's hooks run after a site's other hooks
-(pbs_cgroups has 100). Other hooks therefore receive unchanged jobs and never wait for a job's cluster. A job that
-another hook rejects requests no network.
+"""The order number of virtcloud's hooks (PBS allows 1 to 1000).
+
+A site's other hooks therefore run first, receive unchanged jobs, and never wait for a job's cluster. A job that another
+hook rejects requests no network.
 """
 
 
@@ -42,13 +43,13 @@ class PbsHook:
     def ours(self) -> bool:
         """Return whether virtcloud wrote the hook.
 
-        A hook without a program counts as virtcloud's, because an interrupted installation leaves such a hook.
+        A hook without a program remains after an interrupted installation.
         """
         return not self.program.strip() or self.program.startswith(HOOK_MARK)
 
     @property
     def digest(self) -> str:
-        """A hash that identifies the version of the program, or "empty" if the hook has no program."""
+        """The version of the program as a hash, or "empty" if the hook has no program."""
         return hashlib.sha256(self.program.encode()).hexdigest()[:12] if self.program.strip() else "empty"
 
 
@@ -76,10 +77,12 @@ HOOK_ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
     SERVER_HOOK: {"alarm": "5", "fail_action": "none"},
     MOM_HOOK: {"alarm": "600", "freq": "60", "fail_action": "offline_vnodes,clear_vnodes_upon_recovery"},
 }
-"""PBS applies ``fail_action`` when a hook crashes or exceeds its alarm, not when the hook rejects a job. Without the
-MoM hook's ``fail_action``, every job would fail on a host where the MoM hook crashes. With the MoM hook's
-``fail_action``, PBS starts no jobs on such a host until the MoM restarts. The value ``clear_vnodes_upon_recovery``
-needs a hook that also has the event ``exechost_startup``. In this event, the MoM hook only loads its modules.
+"""The attributes of each hook.
+
+PBS applies ``fail_action`` when a hook crashes or exceeds its alarm, not when the hook rejects a job. The
+``fail_action`` of the MoM hook protects jobs from a host where the hook crashes: PBS starts no jobs there until the MoM
+restarts. The value ``clear_vnodes_upon_recovery`` needs a hook with the event ``exechost_startup``. In this event, the
+MoM hook only loads its modules.
 """
 
 
@@ -106,8 +109,7 @@ class ServerState:
 def parse_qmgr_list(text: str) -> dict[str, dict[str, str]]:
     """Parse the output of ``list hook``, ``list resource`` and similar requests to qmgr.
 
-    Return a mapping from the name of each object to the object's attributes, which are a mapping from names to values.
-    In the output of qmgr, continuation lines begin with a tab.
+    Return the attributes of each object by the object's name. In this output, continuation lines begin with a tab.
     """
     objects: dict[str, dict[str, str]] = {}
     attributes: dict[str, str] = {}
@@ -189,8 +191,7 @@ def compute_installation(
 def compute_removal(resources: Sequence[PbsResource], server: ServerState) -> list[InstallationChange]:
     """Return the changes that delete virtcloud's hooks and resources.
 
-    Leave a resource unchanged if its type or flags differ from those in ``resources``. Raise Unsafe if a foreign hook
-    has one of virtcloud's names.
+    Leave a resource unchanged if its type or flags differ. Raise Unsafe if a foreign hook has one of virtcloud's names.
     """
     for hook in server.hooks.values():
         _refuse_foreign(hook)
@@ -236,9 +237,9 @@ def _compare_hook(wanted: PbsHook, installed: PbsHook | None) -> Iterator[Instal
 
 
 def _compare_settings(wanted: PbsHook, installed: PbsHook) -> Iterator[InstallationChange]:
-    """Yield the change of a hook's settings, if any.
+    """Yield the change of a hook's settings, or nothing if the settings are equal.
 
-    This change must precede the change of the program, because a new program may not accept the old settings.
+    This change must precede the change of the program: a new program may not accept the old settings.
     """
     if wanted.settings == installed.settings:
         return

@@ -1,6 +1,6 @@
 """Writes virtcloud's scripts for Torque: prologues, epilogues and the submit filter.
 
-Each script is one file, needs no other file except the settings, and has the owner and mode that Torque requires.
+Each script is one file with the owner and mode that Torque requires.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ class ScriptFile:
 
 
 def build_program(settings: Path) -> str:
-    """Return the program that every script file contains. The name of the file determines what the program does."""
+    """Return the program of all script files, which depends at run time on the file's name."""
     text = bundle_program(ENTRY_MODULE, PROGRAM_TAIL.format(settings=str(settings)), (HEAD_MODULE,))
     return f"{INTERPRETER}{SCRIPT_MARK}{hashlib.sha256(text.encode()).hexdigest()[:12]}.\n{text}"
 
@@ -51,7 +51,7 @@ def build_program(settings: Path) -> str:
 def plan_scripts(folder: Path, text: str, owner: int = 0) -> list[ScriptFile]:
     """Return the scripts for a MoM's folder.
 
-    Raises BadInput if the folder contains foreign files with the scripts' names.
+    Raise BadInput if the folder contains foreign files with the scripts' names.
     """
     return _compare_files([(folder / name, mode) for name, mode in SCRIPT_MODES.items()], text, owner)
 
@@ -59,7 +59,7 @@ def plan_scripts(folder: Path, text: str, owner: int = 0) -> list[ScriptFile]:
 def plan_submit_filter(path: Path, text: str, owner: int = 0) -> list[ScriptFile]:
     """Return the submit filter for a host with qsub.
 
-    Raises BadInput for an unknown file name and for a foreign file.
+    Raise BadInput for an unknown file name and for a foreign file.
     """
     if path.name not in FILTERS:
         raise BadInput(f"{path}: expected a submit filter's file name: one of {', '.join(FILTERS)}")
@@ -67,9 +67,9 @@ def plan_submit_filter(path: Path, text: str, owner: int = 0) -> list[ScriptFile
 
 
 def write_files(files: Sequence[ScriptFile], text: str, owner: int = 0) -> None:
-    """Write each file whose content, mode or owner is wrong. A file is replaced atomically.
+    """Write each file whose content, mode or owner is wrong. Idempotent.
 
-    Idempotent. Raises BadInput if a file cannot be written.
+    Replace files atomically. Raise BadInput if a file cannot be written.
     """
     for file in files:
         if not file.is_right:

@@ -22,7 +22,7 @@ unknown_router = APIRouter(prefix=PREFIX, route_class=ConsoleRoute, include_in_s
 
 
 class ImmutableFiles(StaticFiles):
-    """Static files. Browsers may store them for a year, because each file's URL contains the file's hash."""
+    """Static files. Browsers may store them for a year: each file's URL contains the file's hash."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         """Return a file."""
@@ -46,10 +46,7 @@ def add_console(app: FastAPI) -> FastAPI:
 
 
 def add_error_pages(app: FastAPI) -> None:
-    """Add the handler that answers with a page if a path or method of the console is unknown.
-
-    Other errors keep their handlers.
-    """
+    """Add the handler that answers requests for unknown paths and methods of the console with a page."""
     answer_problem: Any = app.exception_handlers[HTTPException]
 
     async def answer(request: Request, error: Exception) -> Response:

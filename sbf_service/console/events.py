@@ -1,7 +1,7 @@
 """Server-sent events: notices that a page has changed.
 
-An event contains no data of the service. After an event, the page reads its changed part with an ordinary request,
-which checks the session and the rights again. A stream ends when the session ends.
+An event contains no data of the service: after an event, the page reads its changed part with an ordinary request. This
+request checks the session and the rights again. A stream ends when the session ends.
 """
 
 import asyncio
@@ -34,10 +34,10 @@ MAX_STREAMS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class LivePage:
-    """The changes that concern a page. The page changes when the value of ``read_version()`` changes.
+    """The changes that concern a page. The page has changed when the value of ``read_version()`` has changed.
 
-    This value can change only when the change feed publishes a change under one of ``topics``. ``seen`` is the value
-    when the page was rendered; None if the browser sent no value.
+    ``topics`` are the topics under which the change feed publishes changes of this value. ``seen`` is the value when
+    the page was rendered; None if the browser sent no value.
     """
 
     topics: Sequence[str]
@@ -53,7 +53,7 @@ class StreamCounts:
 
 
 def stream_events(service: SbfService, browser: Browser, counts: StreamCounts, page: LivePage) -> StreamingResponse:
-    """Return the stream of a page. The stream sends an event when the page has changed.
+    """Return the stream of a page, which sends an event when the page has changed.
 
     If the page has changed since it was rendered, the stream begins with this event.
     """
@@ -64,8 +64,8 @@ def stream_events(service: SbfService, browser: Browser, counts: StreamCounts, p
 async def _count_stream(browser: Browser, counts: StreamCounts, events: AsyncIterator[str]) -> AsyncIterator[str]:
     """Yield ``events``, and count their stream in ``counts`` while the stream is open.
 
-    If the user already has ``MAX_STREAMS`` streams, yield only the event ``full`` with the value of ``MAX_STREAMS``.
-    ``full`` replaces an error status, because scripts cannot read the status of an event stream.
+    If the user already has ``MAX_STREAMS`` streams, yield only the event ``full``. An error status would be useless:
+    scripts cannot read the status of an event stream.
     """
     if counts.counts[browser.caller.who] >= MAX_STREAMS:
         yield f"event: full\ndata: {MAX_STREAMS}\n\n"
@@ -91,7 +91,7 @@ async def _follow(service: SbfService, browser: Browser, page: LivePage) -> Asyn
                 await run_in_threadpool(partial(read_session, service, browser.secret))
                 newest = await run_in_threadpool(page.read_version)
             except ServiceUnreachable:
-                return  # the page connects again, and shows meanwhile that its content may be out of date
+                return
             except VirtcloudError:
                 yield "event: end\ndata:\n\n"
                 return

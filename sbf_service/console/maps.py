@@ -1,7 +1,7 @@
 """The drawings of sites and clusters that a page shows to a reader, according to the reader's rights.
 
-Users who may read the topology see whole sites. Other users see the sites as tiles. On a cluster's page, these other
-users see only the elements and ports of the cluster. The API shows the same elements and ports to the cluster's owner.
+Users who may read the topology see whole sites. Other users see the sites as tiles and, on a cluster's page, only the
+elements and ports of the cluster. The API shows the same elements and ports to the cluster's owner.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -49,10 +49,7 @@ def is_small(sites: Sequence[Site]) -> bool:
 
 
 def draw_overview(topology: Topology | None, levels: Mapping[Name, Level], tiles: Sequence[Tile]) -> Scene | None:
-    """Return the drawing of the start page: whole sites if they are legible, otherwise tiles.
-
-    Return None if neither can be drawn.
-    """
+    """Return the drawing of the start page: whole sites if they are legible, otherwise tiles, or else None."""
     if topology is not None and is_small(topology.sites):
         site_levels = {Name(tile.name): tile.level for tile in tiles if tile.level is not None}
         return draw_whole_sites(topology, topology.sites, levels, site_levels)
@@ -70,8 +67,8 @@ def draw_whole_sites(
 def draw_cluster(path: ClusterPath, levels: Mapping[Name, Level], *, whole: bool) -> Scene | None:
     """Return the drawing of a cluster's sites with its highlighted path.
 
-    If ``whole`` is false, or if whole sites would be too large, draw only the elements of the path. Return None for a
-    cluster with more than `MAX_PATH_SITES` sites: for such a cluster, the page's list of elements is more legible.
+    If ``whole`` is false, or whole sites would be too large, draw only the elements of the path. Return None for a
+    cluster with more than `MAX_PATH_SITES` sites.
     """
     names = list_elements(path.ports)
     sites = [site for site in path.topology.sites if any(element.name in names for element in site.elements)]
@@ -86,8 +83,8 @@ def draw_cluster(path: ClusterPath, levels: Mapping[Name, Level], *, whole: bool
 def find_cluster_path(service: SbfService, view: ClusterView) -> ClusterPath | None:
     """Return the path of a cluster.
 
-    Return None if the cluster is ending or has ended, if the topology has no path, or if this version of SBF cannot
-    read the cluster's spec (see the reason in the view). The caller must have the right to read the cluster.
+    Return None if the cluster is ending or has ended, if the topology has no path, or if the stored spec is unreadable.
+    The caller must have the right to read the cluster.
     """
     if view.state not in WANTED_STATES:
         return None
@@ -110,7 +107,10 @@ def make_path(kind: str, name: Name) -> str | None:
 
 
 def make_site_path(kind: str, name: Name) -> str | None:
-    """Return the URL path of a site's page; None for an element. For readers who may not read elements."""
+    """Return the URL path of a site's page; None for an element.
+
+    This function is for readers who may not read elements.
+    """
     return make_path(kind, name) if kind == "site" else None
 
 

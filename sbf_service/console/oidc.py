@@ -81,7 +81,7 @@ class OidcClient:
     settings: ServiceSettings
 
     def make_authorization_url(self, pending: PendingLogin, redirect_url: str) -> str:
-        """Return the URL of the provider's page on which the user logs in."""
+        """Return the URL of the provider's login page."""
         return str(
             prepare_grant_uri(
                 self._discover("authorization_endpoint"),
@@ -97,7 +97,7 @@ class OidcClient:
         )
 
     def read_claims(self, pending: PendingLogin, url: str, redirect_url: str) -> Mapping[str, Any]:
-        """Return the verified claims of a user. The provider redirected the browser to ``url``."""
+        """Return the verified claims of a user, whom the provider redirected to ``url``."""
         tokens = self._request_tokens(_parse_code(pending, url), pending, redirect_url)
         claims = self._verify(str(tokens.get("id_token", "")), pending.nonce)
         needed = {self.keys.roles.user_claim, self.keys.roles.groups_claim}
@@ -123,7 +123,7 @@ class OidcClient:
             raise ServiceUnreachable(f"console.oidc.client_secret: {error}; {OTHERWISE}") from error
 
     def _verify(self, id_token: str, nonce: str) -> dict[str, Any]:
-        """Return the claims of an ID token. Check the signature, issuer, audience, nonce and times."""
+        """Check signature, issuer, audience, nonce and times of an ID token, and return its claims."""
         jwks = self._call("GET", self._discover("jwks_uri"))
         checks = JWTClaimsRegistry(
             leeway=LEEWAY_S,
@@ -140,7 +140,7 @@ class OidcClient:
         return dict(token.claims)
 
     def _read_user_info(self, claims: dict[str, Any], access_token: str) -> dict[str, Any]:
-        """Return ``claims`` and the provider's further claims of the same user (OpenID Connect Core 1.0, 5.3)."""
+        """Return ``claims`` with the provider's further claims of the same user (OpenID Connect Core 1.0, 5.3)."""
         address = self._read_configuration().get("userinfo_endpoint")
         if address is None:
             return claims
@@ -169,7 +169,7 @@ class OidcClient:
     def _call(self, method: str, url: str, **options: Any) -> dict[str, Any]:  # noqa: ANN401 - options of httpx
         """Send a request to the provider, and return the JSON object in the answer. Follow no redirection."""
         try:
-            # If ca_file is None, this context trusts the machine's certificate authorities.
+            # Without ca_file, this context trusts the machine's certificate authorities.
             trusted = ssl.create_default_context(cafile=self.keys.ca_file)
             with httpx.Client(timeout=TIMEOUT_S, verify=trusted) as http:
                 answer = http.request(method, url, **options)
@@ -188,10 +188,6 @@ class OidcClient:
 
 
 def _parse_code(pending: PendingLogin, url: str) -> str:
-    """Return the authorization code in the provider's answer.
-
-    Raise Unauthenticated if the answer belongs to another login, contains an error, or contains no authorization code.
-    """
     state = httpx.URL(url).params.get("state", "")
     if not compare_digest(state.encode(), pending.state.encode()):
         raise Unauthenticated("the provider's answer belongs to another login: begin again")

@@ -1,7 +1,6 @@
 """The route class of pages: an error becomes a page that names the remedy.
 
-A page never answers with a problem document. A reader without a valid session is sent to the login page. After the
-login, the reader is sent to the requested page or to the start page (`_ask_for_login`).
+A page never answers with a problem document. A reader without a valid session is sent to the login page.
 """
 
 from collections.abc import Callable, Coroutine
@@ -46,8 +45,7 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 class ForeignForm(Forbidden):
     """The form came from another web site, or belongs to another session.
 
-    The error page of any other Forbidden error advises the reader to ask for a token with the missing right. The error
-    page of this error omits this advice, because the reader lacks no right.
+    The error page of any other Forbidden error advises the reader to ask for a right. This reader lacks no right.
     """
 
 
@@ -85,9 +83,9 @@ class ConsoleRoute(APIRoute):
 def _ask_for_login(request: Request, error: Unauthenticated) -> Response:
     """Send the reader to the login page.
 
-    If the request sent a form or read a part of a page, the login leads to the start page; otherwise, to the requested
-    page. If the reader followed a link on another web site, the browser sent no cookie with the request
-    (SameSite=Strict). SBF then answers with a page that reloads itself. The reload sends the cookie.
+    After a form or a request for a part of a page, the login leads to the start page; otherwise, to the requested page.
+    After a link on another web site, the browser sends no cookie (SameSite=Strict). SBF then answers with a page that
+    reloads itself, which sends the cookie.
     """
     if request.headers.get("sec-fetch-site") == "cross-site" and request.method == "GET":
         return render(request, "reload.html", {})

@@ -1,7 +1,4 @@
-"""Functions that read the data of the console's pages.
-
-These functions call the functions of the API's routes, or check the same rights as these routes.
-"""
+"""Functions that read the data of the console's pages, with the rights of the API's routes."""
 
 from collections.abc import Collection
 from itertools import chain
@@ -28,7 +25,6 @@ from virtcloud.model.views import ClusterView
 
 PAGE_SIZE: Final = 50
 PositionQuery = Annotated[str | None, Query(max_length=MAX_CURSOR)]
-"""The type of the query parameter with the cursor of a page."""
 
 
 def list_clusters(
@@ -63,10 +59,7 @@ def read_sites(service: SbfService, caller: Caller) -> list[SiteView]:
 
 
 def read_elements(service: SbfService, caller: Caller, sites: Collection[str] | None = None) -> list[ElementView]:
-    """Return the elements at ``sites`` (None: at all sites).
-
-    Return an empty list if the caller may not read elements.
-    """
+    """Return the elements at ``sites`` (None: at all sites); an empty list if the caller may not read elements."""
     if not is_allowed(caller.principal, Action.READ_ELEMENT):
         return []
     with service.store.read() as unit:
@@ -74,7 +67,7 @@ def read_elements(service: SbfService, caller: Caller, sites: Collection[str] | 
 
 
 def find_topology(service: SbfService, caller: Caller) -> Topology | None:
-    """Return the topology; None if SBF has no topology yet, or if the caller may not read the topology."""
+    """Return the topology; None if there is no topology yet, or if the caller may not read it."""
     if not is_allowed(caller.principal, Action.READ_TOPOLOGY):
         return None
     try:

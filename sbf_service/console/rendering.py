@@ -1,7 +1,7 @@
 """Rendering of pages: Jinja2 templates, their filters, and the headers of every answer.
 
-Jinja2 escapes all values, because users and devices determine texts such as cluster keys and error messages. The
-Content Security Policy forbids inline scripts and styles, and everything from other hosts.
+Jinja2 escapes all values, because users and devices determine some of the texts. The Content Security Policy forbids
+inline scripts and styles, and everything from other hosts.
 """
 
 from collections.abc import Mapping
@@ -76,7 +76,7 @@ class Visitor:
 
 
 def render(request: Request, template: str, values: Mapping[str, object], status: int = HTTPStatus.OK) -> HTMLResponse:
-    """Return a page. If the session was authenticated, the visitor is in ``request.state``."""
+    """Return a page. The visitor of an authenticated session is in ``request.state``."""
     context = {
         "visitor": getattr(request.state, "visitor", None),
         "theme": chosen_theme(request),
@@ -89,19 +89,16 @@ def render(request: Request, template: str, values: Mapping[str, object], status
 
 
 def chosen_theme(request: Request) -> str:
-    """Return the theme that the reader chose, or ``auto`` if the reader chose none.
-
-    With ``auto``, the page has the theme of the browser.
-    """
+    """Return the theme that the reader chose. The default ``auto`` is the theme of the browser."""
     theme = request.cookies.get(THEME_COOKIE, "auto")
     return theme if theme in THEMES else "auto"
 
 
 @cache
 def make_environment() -> Environment:
-    """Return the templates with their filters.
+    """Return the templates with their filters, all of which are read now.
 
-    Read all templates now: an upgrade replaces the files while the former version of SBF still runs.
+    An upgrade replaces the files while the former version of SBF still runs.
     """
     environment = Environment(
         loader=FileSystemLoader(FOLDER / "templates"),

@@ -30,7 +30,6 @@ from sbf_service.store.console_sessions import NO_SESSION, ConsoleSession, authe
 from virtcloud.model.errors import BadInput, Unauthenticated
 
 MAX_FORM: Final = 64 << 10
-"""The maximum length of a form, in bytes."""
 TOO_LONG: Final = f"the form: expected at most {MAX_FORM} bytes, got more: shorten the text"
 MAX_FIELDS: Final = 100
 FORM_TOKEN: Final = "form_token"  # noqa: S105 - the name of a field
@@ -139,10 +138,10 @@ Without a valid session, the page raises Unauthenticated.
 
 
 async def read_form(request: Request) -> Form:
-    """Read a form. If a field occurs several times, return its last value.
+    """Read a form. If a field occurs several times, the last value counts.
 
-    Raise ForeignForm for a form of another web site, and HTTPException for a form above ``MAX_FORM``. Raise BadInput
-    for a form that is not in UTF-8 or has more than ``MAX_FIELDS`` fields.
+    Raise ForeignForm for a form of another web site, HTTPException for a form above ``MAX_FORM``, and BadInput for a
+    form that is not in UTF-8 or has more than ``MAX_FIELDS`` fields.
     """
     check_same_origin(request)
     body = bytearray()
@@ -188,6 +187,6 @@ def check_same_origin(request: Request) -> None:
 
 
 def safe_target(text: str) -> str:
-    """Return ``text`` if it is a path of the console; otherwise the path of the start page. Prevents open redirects."""
+    """Return ``text`` if it is a path of the console, otherwise the path of the start page. Prevents open redirects."""
     is_own = text.startswith("/console/") and not any(part in text for part in ("//", "\\", "\r", "\n"))
     return text if is_own and not text.startswith(LOGIN) else "/console/"

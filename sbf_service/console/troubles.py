@@ -1,7 +1,6 @@
 """The troubles of elements, sites and clusters, each with a remedy. Pure.
 
-The messages come from the API. If the API's message names no remedy, this module adds a remedy. Tests compare the
-remedies for agents' messages with the page "When something fails", and the commands in remedies with the runbook.
+The messages come from the API. This module adds remedies to messages without a remedy.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -22,7 +21,6 @@ class Level(StrEnum):
 
     OK = "ok"
     BUSY = "busy"
-    """A change is in progress."""
     WARNING = "warning"
     FAILED = "failed"
 
@@ -212,7 +210,7 @@ STATE_LEVELS: Final = {
     ClusterState.FAILING: Level.FAILED,
     ClusterState.FAILED: Level.FAILED,
 }
-"""The levels of a cluster's states. A state that is not in this table has the level ``busy``."""
+"""The levels of a cluster's states. Other states have the level ``busy``."""
 
 
 def find_state_level(state: ClusterState) -> Level:

@@ -35,9 +35,10 @@ from virtcloud.model.values import Address
 
 @dataclass(frozen=True, slots=True)
 class NetworkAddresses:
-    """The addresses of a running network. ``root`` is the current spec of the cluster that created the network.
+    """The addresses of a running network.
 
-    ``guests`` are the guests of all clusters of the network.
+    ``root`` is the current spec of the cluster that created the network, and ``guests`` are the guests of all its
+    clusters.
     """
 
     identity: NetworkIdentity
@@ -89,7 +90,7 @@ def _plan_router(spec: ClusterSpec, subnets: Sequence[Address]) -> ClusterSpec:
 
     A router without requested addresses gets one address of each subnet (``Subnet.take_from_end``).
 
-    Raise BadInput if the network has no subnet, if a subnet is full, or if the router cannot have a requested address.
+    Raise BadInput if the network has no subnet, if a subnet is full, or if a requested address is not usable.
     """
     if spec.outside:
         spec = spec.model_copy(update={"router": "gateway"})
@@ -141,8 +142,8 @@ def plan_member(spec: ClusterSpec, network: NetworkAddresses, *, batch: bool) ->
 def choose_device_addresses(network: NetworkAddresses, user: str = "the device") -> tuple[Address, ...]:
     """Return one address of each subnet for a device or gateway (``Subnet.take_from_end``).
 
-    Return no addresses for a network without subnets. Raise NoAddressFree if a subnet has no free address. The error's
-    message contains ``user``, which names the device or gateway.
+    Return no addresses for a network without subnets. Raise NoAddressFree, with ``user`` in its message, if a subnet
+    has no free address.
     """
     used = network.list_used()
     found = [Subnet.of(subnet).take_from_end(used, 1) for subnet in network.subnets]
@@ -159,7 +160,7 @@ def choose_device_addresses(network: NetworkAddresses, user: str = "the device")
 def list_guest_identities(guest: Guest) -> Iterator[str]:
     """Yield the name, the IP addresses and the MAC address of a guest, if the spec contains them.
 
-    No other guest of the network may have the same name or address.
+    Each of these values must be unique in the network.
     """
     yield f"name {guest.name}"
     yield from (f"address {address}" for address in _list_used([guest]))
@@ -197,7 +198,6 @@ def _count_unaddressed(spec: ClusterSpec) -> int:
 
 
 def _list_used(guests: Iterable[Guest]) -> dict[str, None]:
-    """Return the addresses of guests as keys, without prefix length, in the order of the guests."""
     return {address.partition("/")[0]: None for guest in guests for address in guest.addresses}
 
 
@@ -209,7 +209,6 @@ def _describe_network(network: NetworkAddresses) -> str:
 
 
 def _suggest_start(subnet: Address, used: Collection[str], count: int) -> str:
-    """Return the remedy to begin with a lower address, or "" if the whole subnet has too few free addresses."""
     whole = Address(str(ip_interface(subnet).network))
     is_enough = len(Subnet.of(whole).take_from_start(used, count)) == count
     return f", or begin with a lower address: {whole}" if is_enough else ""

@@ -1,8 +1,8 @@
 """Admission control: request limits, quotas, and the admission rules of hosts. Pure.
 
 Request limits apply to one call, to one cluster, or to one user's SSH keys and certificates. Quotas apply to all
-clusters of one user. In the topology, a host or site can have an admission rule that admits only certain users, or only
-batch jobs. The topology also lists the images that users can choose, and the hosts that allow open filters.
+clusters of one user. A host's or site's admission rule in the topology admits only certain users, or only batch jobs.
+The topology also lists the images that users can choose, and the hosts that allow open filters.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,16 +22,13 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, UserName
 
 BATCH_PREFIXES = tuple(f"{role}@" for role in (Role.SCHEDULER, Role.JOB_STARTER))
-"""In the audit log, the names of callers that create clusters for jobs have these prefixes. No user name has such a
-prefix.
-"""
+"""Prefixes of the names of programs that create clusters for jobs, in the audit log. No user name has such a prefix."""
 
 
 def find_origin(owner: UserName, creator: str | None) -> ClusterOrigin:
-    """Return the origin of a cluster: the owner, and whether the cluster belongs to a batch job.
+    """Return the owner of a cluster, and whether the cluster belongs to a batch job.
 
-    ``creator`` is the creator's name in the audit log. A cluster without a recorded creator (None) counts as a batch
-    job's cluster.
+    ``creator`` is the creator's name in the audit log. A cluster without a recorded creator counts as a batch job's.
     """
     return ClusterOrigin(owner=owner, batch=creator is None or creator.startswith(BATCH_PREFIXES))
 
@@ -70,8 +67,8 @@ def _find_admission_faults(topology: Topology, spec: ClusterSpec, origin: Cluste
 def _find_host_rules(topology: Topology, name: Name) -> tuple[AdmissionRule, tuple[Name, ...] | None]:
     """Return a host's admission rule, and the images that users may choose on this host (None: any image).
 
-    The rules of the host's site are the default. An unknown host admits everybody, because the later computation of the
-    cluster's path raises NotFound for the host.
+    The rules of the host's site are the default. An unknown host admits everybody: the computation of the path raises
+    NotFound later.
     """
     host = topology.elements.get(name)
     if not isinstance(host, Host):
@@ -83,9 +80,9 @@ def _find_host_rules(topology: Topology, name: Name) -> tuple[AdmissionRule, tup
 def check_filters(topology: Topology, spec: ClusterSpec, network: ClusterSpec) -> None:
     """Check the guests of a cluster against the filters of its network.
 
-    ``spec`` contains the planned addresses. ``network`` is the spec of the cluster that created the network. Raise
-    NotAdmitted if the filters are open and the host of a guest does not allow open filters. Raise BadInput if the
-    filters check addresses and a guest has no address.
+    ``spec`` contains the planned addresses, and ``network`` is the spec of the cluster that created the network. Raise
+    NotAdmitted for open filters if the host of a guest does not allow them. Raise BadInput if the filters check
+    addresses and a guest has no address.
     """
     unaddressed = [guest.name for guest in spec.guests if not guest.addresses]
     if network.filters == "addresses" and unaddressed:
@@ -103,7 +100,7 @@ def check_filters(topology: Topology, spec: ClusterSpec, network: ClusterSpec) -
 
 
 def allows_open_filters(topology: Topology, name: Name) -> bool:
-    """Return whether a host allows open filters. Return True for an unknown host (see ``_find_host_rules``)."""
+    """Return whether a host allows open filters; True for an unknown host (see ``_find_host_rules``)."""
     host = topology.elements.get(name)
     if not isinstance(host, Host):
         return True
@@ -116,7 +113,7 @@ PositiveCount = Annotated[int, Field(ge=1, le=1_000_000)]
 class RequestLimits(Document):
     """The table ``[limits]`` of the settings.
 
-    If a call exceeds a limit, SBF answers with status 413 or 422 and names the limit.
+    A call beyond a limit gets status 413 or 422, and the name of the limit.
     """
 
     body: Annotated[int, Field(ge=1024, le=1024**3)] = Field(
@@ -182,7 +179,6 @@ def _count_keys(limits: RequestLimits, spec: ClusterSpec) -> Iterator[tuple[str,
 
 
 def _sum_user_data(spec: ClusterSpec) -> int:
-    """Return the size in bytes of the user data of all guests, including the guests whose hosts SBF chooses."""
     texts = [(guest.user_data, 1) for guest in spec.guests]
     if spec.spread is not None:
         texts.append((spec.spread.user_data, spec.spread.count))
@@ -225,9 +221,9 @@ GUEST_QUOTAS: Final = frozenset({"guests", "cpus", "memory_mb"})
 class QuotaRequest:
     """An owner's request for one more cluster.
 
-    ``used`` is the usage of the owner's existing clusters. ``added``, ``sites`` and ``duration_s`` describe the
-    requested cluster: its usage, its number of sites, and its duration in seconds. ``unreadable`` contains the keys of
-    the existing clusters whose stored specs SBF cannot read: ``used`` omits the guests of these clusters.
+    ``used`` is the usage of the owner's existing clusters. ``added``, ``sites`` and ``duration_s`` (seconds) describe
+    the requested cluster. ``unreadable`` contains the keys of existing clusters whose stored specs SBF cannot read:
+    their guests are not in ``used``.
     """
 
     owner: str
@@ -254,7 +250,7 @@ def _count_usage(spec: ClusterSpec) -> ResourceUsage:
 
 
 def merge_limits(user_limits: QuotaLimits | None, default: QuotaLimits) -> QuotaLimits:
-    """Return the limits of a user. For a quota without a limit in ``user_limits``, the default limit applies."""
+    """Return ``user_limits``, and the default limit for each quota that ``user_limits`` omits."""
     if user_limits is None:
         return default
     changed = {name: value for name, value in user_limits.model_dump().items() if value is not None}

@@ -1,6 +1,6 @@
 """The messages of agents: the meaning of each message, and the remedy. Pure.
 
-The console and the page "When something fails" show the remedies. Texts are Markdown. Their links are relative to
+The console and the page "When something fails" show the remedies. Their texts are Markdown, with links relative to
 `docs/how-to`.
 """
 

@@ -1,7 +1,7 @@
 """Allocation: the choice of free VLAN IDs and service IDs for a new cluster. Pure.
 
-The rule is *longest unused first* (:func:`choose_longest_unused`). The longer an ID has been unused, the less likely it
-is that a device still has configuration of the ID's former cluster.
+The rule is *longest unused first* (:func:`choose_longest_unused`). A device may still have configuration of an ID's
+former cluster. The longer the ID has been unused, the less likely this is.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,12 +25,10 @@ AllocatedId = TypeVar("AllocatedId", bound=int)
 def choose_longest_unused(
     never_used: Iterable[AllocatedId], released: Iterable[tuple[datetime, AllocatedId]]
 ) -> AllocatedId | None:
-    """Return the lowest free ID that was never used, else the free ID with the earliest release.
+    """Return the lowest ID that was never used, else the ID with the earliest release, else None.
 
-    Return None if no ID is free.
-
-    ``released`` contains the free IDs that were used before, with the times of their last releases. Among IDs with the
-    same time, return the lowest ID.
+    ``released`` contains the free IDs that were used before, with the times of their last releases. The lowest ID wins
+    among equal times.
     """
     lowest = min(never_used, default=None)
     return lowest if lowest is not None else min(released, default=(None, None))[1]
@@ -49,10 +47,9 @@ def find_excluded(reserved: frozenset[VlanSet]) -> VlanSet:
 class SitePool:
     """The VLAN IDs of one site's pool.
 
-    ``vlans`` are all VLAN IDs of the pool. ``claimed`` are the VLAN IDs of live clusters. ``quarantined`` are the
-    quarantined VLAN IDs of ended clusters. ``excluded`` are the VLAN IDs that the site's devices reserve. ``foreign``
-    are the IDs of foreign VLANs on the site's devices: VLANs that SBF does not own or that an unmanaged port carries.
-    ``freed`` maps each formerly used VLAN ID to the time of its last release.
+    ``claimed`` are the VLAN IDs of live clusters, and ``quarantined`` those of ended clusters. ``excluded`` are the
+    VLAN IDs that the site's devices reserve. ``foreign`` are the IDs of foreign VLANs on the site's devices. ``freed``
+    maps each formerly used VLAN ID to the time of its last release.
     """
 
     site: Name
@@ -81,11 +78,7 @@ class TransportVlans:
 
 
 def find_free_at_every_site(pools: Sequence[SitePool]) -> VlanSet:
-    """Return the VLAN IDs that are free at every site.
-
-    For speed with a thousand sites, intersect the distinct pools, and then remove each VLAN ID that a site cannot
-    allocate.
-    """
+    """Return the VLAN IDs that are free at every site. Fast for a thousand sites, whose pools are mostly equal."""
     pool_vlans = sorted({pool.vlans for pool in pools}, key=len)
     free = reduce(VlanSet.__and__, pool_vlans) - ALWAYS_RESERVED if pool_vlans else VlanSet()
     for pool in pools:
@@ -102,10 +95,8 @@ FindOldest = Callable[[Sequence[Name]], VlanId | None]
 def choose_vlan_ids(sites: Sequence[Name], find_oldest: FindOldest, *, translates: bool) -> dict[Name, VlanId] | None:
     """Choose one VLAN ID for all sites.
 
-    If no single VLAN ID is free at every site, and the transport translates VLAN IDs (``translates``), choose a VLAN ID
-    for each site.
-
-    Return None if no choice is possible.
+    If no single VLAN ID is free at every site, and the transport ``translates`` VLAN IDs, choose a VLAN ID for each
+    site. Return None if no choice is possible.
     """
     if (common := find_oldest(sites)) is not None:
         return dict.fromkeys(sites, common)
@@ -117,9 +108,9 @@ def choose_vlan_ids(sites: Sequence[Name], find_oldest: FindOldest, *, translate
 def allocate_vlan_ids(
     pools: Sequence[SitePool], *, translates: bool = False, on_transport: TransportVlans | None = None
 ) -> dict[Name, VlanId]:
-    """Choose the VLAN IDs of a new cluster by :func:`choose_vlan_ids`. Raise NoVlanFree if no choice is possible.
+    """Choose the VLAN IDs of a new cluster by :func:`choose_vlan_ids`, but none of ``on_transport``.
 
-    Choose none of the VLAN IDs of ``on_transport``.
+    Raise NoVlanFree if no choice is possible.
     """
     by_site = {pool.site: pool for pool in pools}
     taken = VlanSet() if on_transport is None else on_transport.taken
@@ -189,10 +180,10 @@ def describe_choice(pool: SitePool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ServicePool:
-    """The service IDs of one transport.
+    """The service IDs of one transport, in the range ``ids``.
 
-    ``ids`` is the whole range. ``claimed`` contains the IDs in use or in quarantine. ``quarantined`` is the number of
-    IDs in quarantine. ``freed`` maps each formerly used ID to the time of its last release.
+    ``claimed`` contains the IDs in use or in quarantine, and ``quarantined`` is the number of IDs in quarantine.
+    ``freed`` maps each formerly used ID to the time of its last release.
     """
 
     transport: Name
@@ -205,7 +196,7 @@ class ServicePool:
 def allocate_service_id(pool: ServicePool) -> int:
     """Return the service ID for a new network. Raise NoVlanFree when no service ID is free.
 
-    A range may contain millions of IDs, so this function never copies the range.
+    A range may contain millions of IDs, so this function must not copy the range.
     """
     freed = pool.freed or {}
     never_used = (service for service in pool.ids if service not in pool.claimed and service not in freed)

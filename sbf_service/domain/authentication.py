@@ -22,7 +22,7 @@ MACHINE_ROLES = frozenset({Role.AGENT, Role.SCHEDULER, Role.JOB_STARTER})
 class Principal:
     """An authenticated caller.
 
-    ``sites`` are the sites of a site administrator. ``token`` is the ID of the token that the caller presented.
+    ``sites`` are the sites of a site administrator, and ``token`` is the ID of the presented token.
     """
 
     name: str
@@ -93,8 +93,7 @@ class LocalUsers(StrEnum):
 def identify_local_user(uid: int, name: str | None, service_uid: int, setting: LocalUsers) -> Principal:
     """Return the principal of a local user.
 
-    Raise Unauthenticated for a user who must present a token: ``setting`` requires a token, or the user has no valid
-    user name for SBF.
+    Raise Unauthenticated if ``setting`` requires a token, or if the user's name is not valid for SBF.
     """
     if uid in {ROOT_UID, service_uid}:
         return Principal(name or f"uid-{uid}", Role.OPERATOR)

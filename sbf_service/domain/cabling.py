@@ -1,9 +1,9 @@
 """The cable check compares LLDP neighbours (IEEE 802.1AB) with the links of the topology. Pure.
 
 A neighbour is identified by its system name (with or without a domain) or by its management address. A neighbour's port
-is identified by the port identifier. If the topology has no such port on the neighbour, the port description identifies
-the port. The state of a cable is *unknown* in three cases: SBF could read neither of the connected elements; the
-cable's ports have no LLDP neighbour; the neighbour cannot be identified.
+is identified by its port identifier or, if the topology has no such port, by its port description. The state of a cable
+is *unknown* if SBF could read neither end, if its ports have no LLDP neighbour, or if the neighbour cannot be
+identified.
 
 A link between aggregates consists of several cables with separate LLDP neighbours. The order of the aggregates' members
 does not matter.
@@ -29,9 +29,8 @@ MAC_PATTERN = re.compile(r"(?:[0-9a-f]{2}){6}")
 class Neighbour:
     """An LLDP neighbour of ``local``, a port of the device that reports the neighbour.
 
-    Fields that the neighbour did not send are empty. ``chassis`` and ``port`` are identifiers of any subtype: MAC
-    addresses, interface names, or numbers. Unprintable characters are replaced, because the neighbour determines the
-    texts.
+    Fields that the neighbour did not send are empty. ``chassis`` and ``port`` are identifiers of any subtype.
+    Unprintable characters are replaced, because the neighbour determines the texts.
     """
 
     local: str
@@ -69,7 +68,7 @@ def is_mac(text: str) -> bool:
 
 
 CanonicalPort = Callable[[Name, str], str]
-"""A function that returns a port's name in the canonical form of an element's platform, for comparisons."""
+"""A function that returns a port's name in the canonical form of an element's platform."""
 ObservedNeighbours = Mapping[Name, tuple[Neighbour, ...]]
 """The observed neighbours of switches, by switch. Switches whose neighbours SBF could not read are missing."""
 
@@ -87,8 +86,8 @@ class ObservationResult(Enum):
 class NeighbourObservation:
     """A neighbour that a port reports, and the neighbour's identity in the topology.
 
-    ``port`` is the reporting port, spelled as in the topology if the topology contains this port (``in_topology``).
-    ``element`` and ``peer`` are the neighbour's element and port in the topology, or None if unknown.
+    ``port`` is the reporting port, as in the topology if the topology has the port (``in_topology``). ``element`` and
+    ``peer`` are the neighbour's element and port in the topology, or None if unknown.
     """
 
     port: str
@@ -177,8 +176,7 @@ WRONG_STATES: Final = {
 class LinkCable:
     """One cable of a link.
 
-    ``a`` and ``b`` are the ends of the cable. ``side_a`` contains all ports of the link on the side of ``a``.
-    ``side_b`` contains all ports on the side of ``b``.
+    ``a`` and ``b`` are the ends of the cable. ``side_a`` and ``side_b`` contain all ports of the link on each side.
     """
 
     a: PortRef
@@ -239,7 +237,7 @@ class _CableCheck:
         return _make_cable_view(cable, CableState.UNKNOWN, [*unread, *(text for _, text in results)])
 
     def _compare_neighbours(self, end: PortRef, peers: tuple[PortRef, ...]) -> list[tuple[ObservationResult, str]]:
-        """Compare all neighbours of a port with the port's expected peers.
+        """Compare a port's neighbours with its expected peers.
 
         If a neighbour is an expected peer, omit the other neighbours.
         """
@@ -252,8 +250,7 @@ class _CableCheck:
     def unlisted(self, reported: set[PortRef]) -> Iterator[CableView]:
         """Yield observed cables that the topology does not contain.
 
-        ``reported`` contains the ends of the topology's wrong cables (`CableView.is_wrong`). Omit observed cables with
-        an end in ``reported``.
+        Omit cables with an end in ``reported``, the ends of the topology's wrong cables (`CableView.is_wrong`).
         """
         linked = {end for cable in list_cables(self.topology) for end in cable.link_ports} | set(self._uplinks())
         yielded = set[frozenset[str]]()

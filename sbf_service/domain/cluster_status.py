@@ -15,10 +15,10 @@ from virtcloud.model.views import PlacementProgress
 class PlacementStatus:
     """The status of a cluster's placement on one element.
 
-    ``added`` and ``removed`` are the revisions that added and removed the placement. ``confirmed`` is the revision that
-    the element has confirmed. ``blocked`` is true if the element confirmed a revision, but could not set up or remove
-    this cluster, for example because the element uses the cluster's VLAN ID for something other than clusters.
-    ``trouble`` is the part of the element's error report that concerns this cluster.
+    ``added`` and ``removed`` are the revisions that added and removed the placement; ``confirmed`` is the element's
+    confirmed revision. ``blocked``: the element confirmed a revision, but could not set up or remove this cluster, for
+    example because the VLAN ID is in other use. ``trouble`` is the part of the element's error report that concerns
+    this cluster.
     """
 
     element: Name
@@ -51,10 +51,8 @@ class PlacementStatus:
 class ClusterStatus:
     """A cluster's state, placements and times.
 
-    ``members`` are the clusters that joined the network that this cluster created. A member is omitted if the member
-    has ended and every element has confirmed the member's removal. ``members`` is complete only if this cluster is
-    ending or has ended. In the earlier states (``WANTED_STATES``), ``members`` may be empty although clusters joined
-    the network.
+    ``members`` are the clusters that joined this cluster's network and are not completely removed. ``members`` is
+    complete only if this cluster is ending or has ended; otherwise it may be empty.
     """
 
     id: str
@@ -88,13 +86,13 @@ class ClusterStatus:
 def describe_unconfirmed(cluster: ClusterStatus) -> str:
     """Describe the elements that have not confirmed the cluster or its removal, with their errors.
 
-    Also describe each unreachable element that is not removing the cluster. Return "" if no element is to be described.
+    Also describe unreachable elements that do not remove the cluster. Return "" without such elements.
     """
     return "; ".join(_list_unconfirmed(cluster.placements))
 
 
 def explain_pending(placements: Iterable[PlacementStatus], verb: str = "has") -> str:
-    """Describe the placements that are not confirmed. ``verb`` is "has", or "had" for a text about the past."""
+    """Describe the placements that are not confirmed. ``verb`` is "has", or "had" for the past."""
     return "; ".join(_list_unconfirmed(placements, verb)) or "all elements have confirmed"
 
 
@@ -107,10 +105,6 @@ def _list_unconfirmed(placements: Iterable[PlacementStatus], verb: str = "has") 
 
 
 def _describe_cause(placement: PlacementStatus) -> str:
-    """Return an element's error report in parentheses.
-
-    Without an error report, return the time of the agent's last call in parentheses, or "" for a device.
-    """
     if placement.trouble:
         return f" ({placement.trouble})"
     if placement.kind in DEVICE_KINDS:

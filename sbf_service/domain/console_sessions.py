@@ -1,8 +1,8 @@
 """Sessions of browsers with the web console: their secrets, and the tokens against forged requests. Pure.
 
-The secret of a session is in a cookie. SBF stores only the hash of the secret. Each form contains a token derived from
-the secret. Another web site does not know this token, and therefore cannot send the form (OWASP, Cross-Site Request
-Forgery Prevention).
+The secret of a session is in a cookie, and SBF stores only its hash. Each form contains a token derived from the
+secret. Another web site does not know this token, and therefore cannot send the form (OWASP, Cross-Site Request Forgery
+Prevention).
 """
 
 import hmac
@@ -56,7 +56,7 @@ class SessionSecret:
     def matches(self, form_token: str) -> bool:
         """Return whether ``form_token`` is this session's token.
 
-        The duration of the check does not reveal how many characters are correct.
+        The comparison takes constant time.
         """
         return hmac.compare_digest(self.form_token.encode(), form_token.encode())
 

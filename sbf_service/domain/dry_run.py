@@ -1,8 +1,7 @@
 """Dry runs: the changes that SBF would make on an element, and the element's VLANs and ports in other use. Pure.
 
-A VLAN or port is *in other use* if it serves something other than SBF's clusters. An administrator must check the VLANs
-and ports in other use before SBF manages a device. Dry runs and reconciliations compute differences with the same
-functions.
+An administrator must check these VLANs and ports before SBF manages a device. Dry runs and reconciliations compute
+differences with the same functions.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -31,7 +30,7 @@ def compute_switch_change(wanted: SwitchWanted, carried: PortVlans, managed: Vla
     """Return the difference between a switch's last observed VLANs and its wanted state.
 
     The database stores only a part of what SBF reads from a switch. Therefore, a port that carries every VLAN is
-    detected only when SBF reads the switch again.
+    detected only when SBF reads the switch.
     """
     ports = {port: carried.get(port, VlanSet()) & managed for port in wanted.ports}
     return compare_switch(wanted, SwitchObserved(vlans=SwitchWanted(ports=ports).vlans, ports=ports))
@@ -41,7 +40,7 @@ def compute_edge_change(wanted: EdgeWanted, carried: Circuits, managed: VlanSet)
     """Return the difference between an edge's last observed circuits and its wanted state.
 
     The database stores only a part of what SBF reads from an edge. Therefore, an incomplete circuit is detected only
-    when SBF reads the edge again.
+    when SBF reads the edge.
     """
     circuits = tuple(circuit for circuit in carried if circuit.vlan in managed)
     return compare_edge(wanted, EdgeObserved(circuits=circuits))
@@ -50,8 +49,8 @@ def compute_edge_change(wanted: EdgeWanted, carried: Circuits, managed: VlanSet)
 def plan_segments(host: Name, topology: Topology, clusters: Iterable[LiveCluster]) -> tuple[PlannedSegment, ...]:
     """Return the segments that a host would set up for these clusters, sorted by the clusters' keys.
 
-    The segments contain no user data of guests, because SBF writes segments to the audit log, and user data can contain
-    secrets.
+    The segments contain no user data of guests: user data can contain secrets, and SBF writes the segments to the audit
+    log.
     """
     ordered = sorted(clusters, key=lambda cluster: cluster.key)
     return tuple(segment for cluster in ordered for segment in _plan_cluster_segments(host, topology, cluster))
@@ -72,10 +71,7 @@ EXCLUDED_EFFECT = "left unchanged; no cluster of this site can get this VLAN ID"
 
 @dataclass(frozen=True, slots=True)
 class ComparedDevice:
-    """A device that SBF read for a dry run.
-
-    ``owned``: SBF's VLANs on the device. ``adopted``: the device's adopted ports.
-    """
+    """A device that SBF read for a dry run, with SBF's VLANs (``owned``) and the adopted ports (``adopted``)."""
 
     element: Name
     site: Name
@@ -97,7 +93,6 @@ def find_other_use(device: ComparedDevice) -> tuple[OtherUse, ...]:
 
 
 def _list_foreign_vlans(device: ComparedDevice) -> Iterator[OtherUse]:
-    """Yield the pool's VLANs that SBF does not own, or that unmanaged ports carry."""
     for foreign in device.observed.foreign:
         yield OtherUse(
             element=device.element,
@@ -110,7 +105,6 @@ def _list_foreign_vlans(device: ComparedDevice) -> Iterator[OtherUse]:
 
 
 def _list_ports_in_use(device: ComparedDevice) -> Iterator[OtherUse]:
-    """Yield the managed ports in other use that no administrator adopted."""
     untaken = device.observed.untaken if isinstance(device.observed, SwitchObserved) else {}
     for port in device.refused:
         adopt = f"virtcloud element adopt {device.element} {port}"

@@ -11,8 +11,7 @@ from virtcloud.model.values import Name
 class DeviceStatus:
     """A device's revisions and state in the database.
 
-    ``leased`` is true while another replica holds the device's lease. ``reachable`` is false after a failed reading.
-    ``platform`` comes from the topology.
+    ``leased``: another replica holds the device's lease. ``reachable`` is false after a failed reading.
     """
 
     name: Name
@@ -26,11 +25,10 @@ class DeviceStatus:
 
 @dataclass(frozen=True, slots=True)
 class DueDevices:
-    """The condition by which the scheduler selects devices: all devices in ``names``, and all due devices.
+    """The devices that the scheduler selects: all devices in ``names`` and, unless ``only_names``, all due devices.
 
     A device is due if :func:`is_due` returns true, or if the device was last read before ``read_before``. If
-    ``read_before`` is None, as in the scheduler's first round, every device is due. If ``only_names`` is true, only the
-    devices in ``names`` are selected.
+    ``read_before`` is None, as in the scheduler's first round, every device is due.
     """
 
     drift_interval: timedelta
@@ -39,11 +37,11 @@ class DueDevices:
     only_names: bool = False
 
     def find_oldest_reading(self, now: datetime) -> datetime:
-        """Return a time. Every device that was last read at this time or earlier is due."""
+        """Return the time at or before which the last reading of a device makes the device due."""
         return max(now - self.drift_interval, self.read_before or now)
 
     def find_latest_reading(self, now: datetime) -> datetime:
-        """Return a time in the future. Every device whose last reading is later than this time is due."""
+        """Return the time in the future after which the last reading of a device makes the device due."""
         return now + self.drift_interval
 
 
@@ -63,9 +61,8 @@ def is_due(device: DeviceStatus, now: datetime, drift_interval: timedelta, since
     """Return whether a device must be reconciled.
 
     A device is due if it was never read, is unreachable, or has not confirmed the wanted revision. A device is also due
-    if its last reading is at least ``drift_interval`` old, or was before ``since``. If the clock stepped backwards, the
-    last reading can be in the future. In this case, the device is due if the reading is more than ``drift_interval``
-    ahead of ``now``.
+    if its last reading is at least ``drift_interval`` old, or was before ``since``. A reading more than
+    ``drift_interval`` in the future counts as old, because the clock may have stepped backwards.
     """
     if device.checked_at is None or not device.reachable or device.confirmed < device.wanted:
         return True
@@ -85,9 +82,8 @@ def choose_due_devices(  # noqa: PLR0913 - the choice depends on all parameters
 ) -> list[Name]:
     """Choose the devices to reconcile now, the most urgent first.
 
-    A device in ``retries`` is due after its pause. Devices that are in
-    ``busy`` or leased by another replica are not chosen. ``clock`` is the time of the caller's monotonic clock in
-    seconds.
+    A device in ``retries`` must wait for its pause. Devices that are ``busy`` or leased by another replica are omitted.
+    ``clock`` is the caller's monotonic clock in seconds.
     """
     due = [
         device
@@ -101,7 +97,7 @@ def choose_due_devices(  # noqa: PLR0913 - the choice depends on all parameters
 
 
 def find_urgency(device: DeviceStatus) -> tuple[bool, Name]:
-    """Return the sort key of a device. Devices with an unconfirmed revision are the most urgent."""
+    """Return the sort key of a device: devices with an unconfirmed revision come first."""
     return device.confirmed >= device.wanted, device.name
 
 
@@ -116,7 +112,7 @@ def compute_retry(
     """Return the retry after one more failure. The pause doubles with each failure.
 
     ``pause`` contains the first and the longest pause in seconds. ``jitter`` (0 to 1) shortens the pause by up to half,
-    so that devices with simultaneous failures are retried at different times.
+    so that simultaneous failures are retried at different times.
     """
     first, longest = pause
     failures = 1 + (before.failures if before else 0)

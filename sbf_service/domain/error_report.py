@@ -25,8 +25,8 @@ BLOCKED_VLAN_REMEDY = (
 class ErrorReport:
     """The record of a worker's failure on a device.
 
-    If the failure concerns only some VLANs, ``about`` maps their IDs to error messages. ``unsaved`` is true if a save
-    could not be verified. ``saved`` is the observed state that the device saved despite the error.
+    If the failure concerns only certain VLANs, ``about`` maps their VLAN IDs to error messages. ``unsaved`` is true if
+    a save could not be verified. ``saved`` is the observed state that the device saved despite the error.
     """
 
     message: str
@@ -46,15 +46,12 @@ class ReconcileStoppedError(Exception):
 
 
 def describe_shared_vlans(wanted: VlanSet, foreign: Iterable[ForeignVlan]) -> dict[int, str]:
-    """Return an error message for each wanted VLAN ID that the device also uses for something other than clusters."""
+    """Return an error message for each wanted VLAN ID that the device also uses otherwise."""
     return _describe_vlans(wanted, foreign, SHARED_VLAN_REMEDY)
 
 
 def describe_blocked_vlans(blocked: VlanSet, foreign: Iterable[ForeignVlan]) -> dict[int, str]:
-    """Return an error message for each blocked VLAN ID that the device uses for something other than clusters.
-
-    ``blocked`` are the VLAN IDs that clusters need, but that SBF cannot configure because of this use.
-    """
+    """Return an error message for each VLAN ID that is in other use on the device, so that SBF cannot configure it."""
     return _describe_vlans(blocked, foreign, BLOCKED_VLAN_REMEDY)
 
 
@@ -63,7 +60,7 @@ def _describe_vlans(vlans: VlanSet, foreign: Iterable[ForeignVlan], remedy: str)
 
 
 def make_error_report(error: ElementError, *, unsaved: bool = False) -> ErrorReport:
-    """Return the report of a driver's error. If ``unsaved``, the error concerns every cluster on the device."""
+    """Return the report of a driver's error, which concerns every cluster if ``unsaved``."""
     about = error.about if isinstance(error, Refused) and not unsaved else {}
     return ErrorReport(str(error), not isinstance(error, Unreachable), about, unsaved)
 
@@ -72,21 +69,18 @@ OTHER_CLUSTERS_ERROR = "the element's error concerns another cluster"
 
 
 def format_cluster_errors(errors: Mapping[str, str], max_length: int) -> str:
-    """Return the error messages of single clusters as JSON, by cluster ID.
-
-    Messages are cut to ``max_length`` characters.
-    """
+    """Return the error messages of single clusters as JSON, by cluster ID, each cut to ``max_length`` characters."""
     return json.dumps({cluster: message[:max_length] for cluster, message in sorted(errors.items())})
 
 
 def find_cluster_error(report: str | None, cluster_errors: str | None, *ids: str | None) -> str | None:
     """Return the part of an element's error report about one cluster, or None if the element has no error.
 
-    If the error concerns all clusters, return the complete report. If the errors concern only other clusters, return
-    :data:`OTHER_CLUSTERS_ERROR`.
+    Return the complete report if it concerns all clusters, and :data:`OTHER_CLUSTERS_ERROR` if it concerns only other
+    clusters.
 
-    ``report`` is the complete report. ``cluster_errors`` is the JSON of :func:`format_cluster_errors`, or None if the
-    error concerns all clusters. ``ids`` are the IDs of the cluster and of its network.
+    ``cluster_errors`` is the JSON of :func:`format_cluster_errors`, or None if ``report`` concerns all clusters.
+    ``ids`` are the IDs of the cluster and of its network.
     """
     if report is None or cluster_errors is None:
         return report

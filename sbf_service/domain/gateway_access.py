@@ -23,10 +23,10 @@ from virtcloud.model.wanted import HostWanted, Segment
 
 @dataclass(frozen=True, slots=True)
 class GatewayRole:
-    """A task of gateways. Messages contain ``description``, for example "expected a gateway with an OpenVPN server".
+    """A task of gateways.
 
-    ``remedy`` is the advice to a user whose cluster's sites have no gateway with this role. ``{site}`` in the advice is
-    replaced with the name of a site that has a gateway with this role, or with SITE if there is no such site.
+    ``remedy`` is the advice to a user whose cluster's sites have no gateway with this role. Its ``{site}`` is replaced
+    with a site that has such a gateway, or with SITE.
     """
 
     description: str
@@ -60,9 +60,8 @@ def list_roles(spec: ClusterSpec) -> tuple[GatewayRole, ...]:
 def check_destinations(topology: Topology, spec: ClusterSpec, sites: Collection[Name]) -> None:
     """Raise NotFound if a spec names a destination that no site of the cluster has.
 
-    Ignore sites that the topology no longer contains. ``sites`` can contain a removed site: an administrator can remove
-    a site after the clusters that joined a network at this site have ended, but the network keeps its VLAN ID at the
-    site.
+    Ignore removed sites in ``sites``: a network keeps its VLAN ID at a site that an administrator removed after the
+    site's clusters ended.
     """
     known = {one.name for site in topology.sites if site.name in sites for one in site.destinations}
     for name in spec.outside:
@@ -72,10 +71,9 @@ def check_destinations(topology: Topology, spec: ClusterSpec, sites: Collection[
 
 
 def make_router(spec: ClusterSpec, link: OutsideLink, destinations: Iterable[Destination]) -> GatewayRouter:
-    """Return the part of a gateway's wanted document for a network whose router is the gateway.
+    """Return the part of a gateway's wanted document for a network that has the gateway as router.
 
-    ``destinations`` are the destinations of the gateway's site. The router allows only the destinations that ``spec``
-    names.
+    The router allows those of the site's ``destinations`` that ``spec`` names.
     """
     allowed = tuple(destination for destination in destinations if destination.name in spec.outside)
     return GatewayRouter(
@@ -87,10 +85,7 @@ def make_router(spec: ClusterSpec, link: OutsideLink, destinations: Iterable[Des
 
 
 def describe_lost_link(topology: Topology, router: Name) -> str | None:
-    """Return why the guests of a network whose router is the gateway ``router`` reach nothing outside this network.
-
-    Return None if this gateway has a link to the outside.
-    """
+    """Return why a network's router ``router`` has no link to the outside, or None if the router has a link."""
     if OUTSIDE_LINK.has(topology, router):
         return None
     site = topology.site_of.get(router)
@@ -106,7 +101,7 @@ def describe_lost_link(topology: Topology, router: Name) -> str | None:
 
 
 def add_routers(wanted: HostWanted, routers: Mapping[str, GatewayRouter]) -> HostWanted:
-    """Add routers to a gateway's wanted state, and return the result. ``routers`` has the routers by network ID."""
+    """Return a gateway's wanted state with ``routers``, which has routers by network ID."""
     segments = tuple(
         _add_router(segment, routers[segment.id]) if segment.id in routers else segment for segment in wanted.segments
     )
@@ -119,10 +114,7 @@ def _add_router(segment: Segment, router: GatewayRouter) -> Segment:
 
 
 def add_gateway_addresses(wanted: HostWanted, addresses: Mapping[str, tuple[Address, ...]]) -> HostWanted:
-    """Add a gateway's addresses to its wanted state, and return the result.
-
-    ``addresses`` has the addresses by network ID.
-    """
+    """Return a gateway's wanted state with ``addresses``, which has addresses by network ID."""
     segments = tuple(_add_to_segment(segment, addresses.get(segment.id, ())) for segment in wanted.segments)
     return wanted.model_copy(update={"segments": segments})
 

@@ -11,7 +11,7 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
 
 MAX_GATEWAYS: Final = 2
-"""The number of gateways that SBF chooses for a cluster. If one gateway fails, devices connect to the other gateway."""
+"""The number of gateways that SBF chooses for a cluster, so that one gateway may fail."""
 
 
 def choose_gateways(
@@ -19,8 +19,8 @@ def choose_gateways(
 ) -> tuple[Name, ...]:
     """Return the gateways that a cluster should have in a role. Its current gateways with this role come first.
 
-    Add further gateways at the cluster's sites, in the topology's order, until :data:`MAX_GATEWAYS` of the chosen
-    gateways are in ``alive``. Raise NoGateway if no gateway was chosen.
+    Add gateways at the cluster's sites, in the topology's order, until :data:`MAX_GATEWAYS` of the chosen gateways are
+    in ``alive``. Raise NoGateway if no gateway was chosen.
     """
     kept = tuple(name for name in cluster.gateways if role.has(topology, name))
     free = MAX_GATEWAYS - len(set(kept) & set(alive))

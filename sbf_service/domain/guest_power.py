@@ -9,18 +9,17 @@ from virtcloud.model.guests import GuestPower, GuestPowerRequest
 from virtcloud.model.wanted import GUEST_POWER, GuestWanted, HostWanted, Segment
 
 STARTS_PER_RESTORE: Final = 10_000_000
-"""The number that each restore adds to ``WantedPower.starts``. No guest can have so many resets."""
+"""The number that each restore adds to ``WantedPower.starts``, larger than any number of resets."""
 
 
 @dataclass(frozen=True, slots=True)
 class WantedPower:
     """The wanted power state of a guest.
 
-    ``starts`` is the number by which the guest's host recognizes a reset: the number of requested resets, plus
+    By the number ``starts``, the guest's host recognizes a reset. It is the number of requested resets, plus
     `STARTS_PER_RESTORE` for each restore of the database between the cluster's creation and the last reset. Therefore,
-    the first reset after a restore gets a higher number than each reset that was requested after the backup, although
-    the restored database lacks these resets. Exception: two restores of the same backup count once, so a reset after
-    the second restore can get a number that the host already knows.
+    the first reset after a restore gets a higher number than each reset after the backup. Exception: two restores of
+    the same backup count once.
     """
 
     stopped: bool = False
@@ -41,10 +40,8 @@ def decide_power(guest: str, former: WantedPower, request: GuestPowerRequest, re
     """Return the new power state of a guest.
 
     ``restores`` is the number of restores of the database since the cluster's creation. A request with the former
-    number of resets does not reset the guest. Raise Conflict if the request resets a guest that is stopped or that the
-    same request stops. Also raise Conflict if the request's number of resets is neither the former number nor the
-    former number plus one. A number below the former number shows that other callers have reset the guest since this
-    caller read the number of resets.
+    number of resets does not reset the guest. A lower number shows that other callers have reset the guest. Raise
+    Conflict if the request resets a guest that is stopped, or if its number is neither the former number nor the next.
     """
     stopped = request.power is GuestPower.OFF
     if request.resets in {None, former.resets}:

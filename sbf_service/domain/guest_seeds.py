@@ -3,9 +3,8 @@
 A seed is the configuration that a guest reads when it boots. The peers of a guest are all guests of its network,
 including the guest itself.
 
-With each new cluster, SBF records the guests' login name and the public keys that may log in (:class:`GuestLogin`).
-Therefore, later changes of the owner's keys do not change running guests. Without a recorded login, a cluster's guests
-have no seeds.
+SBF records the login of each new cluster (:class:`GuestLogin`), so later changes of the owner's keys do not change
+running guests. Without a recorded login, a cluster's guests have no seeds.
 """
 
 import re
@@ -29,10 +28,7 @@ MAX_COMMENT: Final = 200
 
 
 class GuestLogin(Document):
-    """The user account in a cluster's guests, and the public keys with which one can log in to this account.
-
-    SBF records the login when the cluster is created.
-    """
+    """The user account in a cluster's guests, and its public keys, as recorded when the cluster is created."""
 
     user: LoginName
     authorized_keys: tuple[PublicKey, ...] = ()
@@ -54,7 +50,7 @@ class NetworkCluster:
 
 
 def decide_login(spec: ClusterSpec, owner_keys: Iterable[PublicKey]) -> GuestLogin:
-    """Return the login name and the authorized keys of a new cluster's guests. Each key appears once."""
+    """Return the login name and the authorized keys, without duplicates, of a new cluster's guests."""
     keys: dict[str, PublicKey] = {}
     for key in (*owner_keys, *spec.authorized_keys):
         keys.setdefault(key.split(" ")[1], PublicKey(key))
@@ -70,7 +66,7 @@ def derive_login_name(owner: UserName) -> LoginName:
 def add_seeds(wanted: HostWanted, clusters: Sequence[NetworkCluster], secret: SecretBytes) -> HostWanted:
     """Return a copy of ``wanted`` that also contains the seeds of the host's guests and the peers of its networks.
 
-    ``clusters`` are all clusters of the networks on the host, including clusters whose guests are on other hosts.
+    ``clusters`` are all clusters of the networks on the host, also clusters on other hosts only.
     """
     by_id = {cluster.id: cluster for cluster in clusters}
     segments = (_add_to_segment(segment, by_id, secret) for segment in wanted.segments)

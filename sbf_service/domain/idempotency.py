@@ -19,8 +19,8 @@ NOT_SAFE_TO_REPEAT: Final = (
 class LatestAttempt:
     """The latest attempt to create a cluster with an idempotency key.
 
-    ``spec`` is the requested spec. ``shown`` is the spec that clients receive, with SBF's choices and later changes.
-    If ``is_readable`` is false, this version of SBF cannot read the stored spec, and ``spec`` is incomplete.
+    ``spec`` is the requested spec. ``shown`` is the spec that clients receive, with SBF's choices and later changes. If
+    ``is_readable`` is false, this version cannot read the stored spec, and ``spec`` is incomplete.
     """
 
     attempt: int
@@ -51,7 +51,7 @@ class AttemptBlocked:
 
 @dataclass(frozen=True, slots=True)
 class AttemptFence:
-    """The values by which a caller identifies a cluster. A value is None if the caller does not know the value.
+    """The values by which a caller identifies a cluster, as far as the caller knows them.
 
     ``attempt`` and ``owner`` are for callers that do not know the ID, such as hosts of a batch system.
     """
@@ -96,13 +96,12 @@ def resolve_request(
 ) -> CreateAttempt | NoChange | AttemptBlocked:
     """Return the effect of a request: a new attempt, no change, or a wait.
 
-    If the key belongs to another owner, ``own_attempt`` is the highest attempt number that the request's owner used
-    with the key, or None if this owner never used the key.
+    ``own_attempt`` is the highest attempt number that the request's owner used with a key that now belongs to another
+    owner.
 
     Raise Gone for an attempt number that is too low. Raise Conflict if another owner's cluster has not ended, or if a
-    request repeats the latest attempt with another spec. While the latest cluster runs, a request without an attempt
-    number repeats the latest attempt. For a request without an attempt number, raise Conflict while the latest cluster
-    is ending.
+    request repeats the latest attempt with another spec. A request without an attempt number repeats the latest attempt
+    while its cluster runs, and raises Conflict while it ends.
     """
     if latest is None:
         return CreateAttempt(request.attempt or 0)
@@ -158,9 +157,7 @@ def _resolve_without_attempt(key: str, spec: ClusterSpec, latest: LatestAttempt)
 def _first_keys(latest: LatestAttempt) -> dict[str, object]:
     """Return the public keys of an attempt's first request.
 
-    The first keys replace the keys of a repeated request with the same attempt number. For each request, a batch system
-    reads the keys in the user's home folder again. Without the replacement, a new key in this folder would cause a
-    conflict.
+    They replace the keys of a repeated request, because a batch system reads the user's keys again for each request.
     """
     return {"authorized_keys": latest.spec.authorized_keys}
 
@@ -168,7 +165,7 @@ def _first_keys(latest: LatestAttempt) -> dict[str, object]:
 def _list_shown(latest: LatestAttempt) -> Iterator[ClusterSpec]:
     """Yield the spec that clients receive, and the same spec with the requested ``subnets``.
 
-    The second spec is for clients of version 0.1: they receive no ``subnets``, so they cannot repeat SBF's choice.
+    The second spec is for clients of version 0.1, which receive no ``subnets``.
     """
     if latest.shown is not None:
         yield latest.shown

@@ -64,11 +64,11 @@ def check_name_allowed(
 ) -> None:
     """Raise NotAdmitted if a caller may not add an image of this name. Only the role ``user`` is restricted.
 
-    On a host, an image of the catalogue replaces an image of the same name in the host's folder. A user must not
-    replace an image that other users use or may use.
+    On a host, an image of the catalogue replaces the host's own image of the same name. A user must not replace an
+    image that other users use or may use.
 
-    ``topology_names`` are the images that sites and hosts list for users. ``local_users`` are the other users who run
-    guests from a host's own image of this name. ``hosts`` are the hosts whose folder contains an image of this name.
+    ``topology_names``: the images that sites and hosts list for users. ``local_users``: the other users who run guests
+    from a host's own image of this name. ``hosts``: the hosts with such an image.
     """
     if role is not Role.USER:
         return

@@ -11,7 +11,7 @@ from pydantic import SecretBytes
 def derive_bytes(secret: SecretBytes, length: int, *purpose: str) -> bytes:
     """Return ``length`` bytes for ``purpose``.
 
-    NUL separates the parts of a purpose. No part contains NUL, so different purposes yield different bytes.
+    NUL separates the parts of a purpose, and no part contains NUL.
     """
     info = "\0".join(("virtcloud 1", *purpose)).encode()
     return HKDF(SHA256(), length, salt=None, info=info).derive(secret.get_secret_value())

@@ -1,7 +1,7 @@
 """The lifecycle of a cluster: a table of rules determines the cluster's next transition. Pure.
 
-``store/due_transitions.py`` translates the conditions of the table to SQL, to find the clusters with a due transition.
-The next transition depends only on the stored state, so SBF continues with the same transitions after a crash.
+``store/due_transitions.py`` translates the conditions to SQL. The next transition depends only on the stored state, so
+it is the same after a crash.
 """
 
 from dataclasses import dataclass
@@ -23,8 +23,10 @@ class Condition(Enum):
 
     LEASE_ENDED = auto()
     COMPLETE = auto()
-    """All placements on hosts and devices are complete. If there are placements on gateways, at least one of these is
-    complete. Placements that are being removed do not count.
+    """All placements on hosts and devices are complete.
+
+    If there are placements on gateways, at least one of these is complete. Placements that are being removed do not
+    count.
     """
     INCOMPLETE = auto()
     SETUP_DEADLINE_PASSED = auto()
@@ -43,8 +45,7 @@ DEADLINES: Final = frozenset({Condition.LEASE_ENDED, Condition.SETUP_DEADLINE_PA
 class TransitionRule:
     """Clusters in one of ``states`` change to ``to`` when ``condition`` holds.
 
-    If ``to`` is None, the state does not change. The transition can free (``frees``) or quarantine (``quarantines``)
-    the cluster's claims.
+    If ``to`` is None, the state does not change. The transition can free or quarantine the cluster's claims.
     """
 
     states: frozenset[ClusterState]
@@ -80,7 +81,7 @@ def list_states(condition: Condition) -> frozenset[ClusterState]:
 
 @dataclass(frozen=True, slots=True)
 class ClusterTransition:
-    """A cluster's next state with its reason, and the transition's effect on the cluster's claims."""
+    """A cluster's next state with its reason, and the effect on the cluster's claims."""
 
     to: ClusterState
     reason: str | None = None
@@ -107,7 +108,6 @@ def find_transition(
 def _holds(  # noqa: PLR0911 - one return for each condition
     cluster: ClusterStatus, condition: Condition, now: datetime, drain_deadline: timedelta
 ) -> bool:
-    """Return whether a condition holds for a cluster at ``now``."""
     match condition:
         case Condition.LEASE_ENDED:
             return now >= cluster.lease_ends
@@ -129,8 +129,8 @@ def _holds(  # noqa: PLR0911 - one return for each condition
 class TransitionEffects:
     """The effects of a transition on a cluster.
 
-    ``leaves`` is true if SBF begins to remove the cluster from its elements and to drain its network's members.
-    ``ends`` is true if the cluster has ended. ``frees`` is true if the cluster's claims are released.
+    ``leaves``: SBF begins to remove the cluster and the members of its network. ``ends``: the cluster has ended.
+    ``frees``: the cluster's claims are released.
     """
 
     state: ClusterState
@@ -163,10 +163,7 @@ def make_drain(state: ClusterState, reason: str) -> ClusterTransition | None:
 
 
 def _join_reasons(before: str | None, transition: ClusterTransition) -> str | None:
-    """Return a cluster's reason after a transition; None if the cluster becomes active.
-
-    The reason of a quarantine is appended to the former reason.
-    """
+    """Return a cluster's reason after a transition. A quarantine adds its reason to the former reason."""
     if transition.to is ClusterState.ACTIVE:
         return None
     if transition.quarantines and before:
@@ -175,10 +172,7 @@ def _join_reasons(before: str | None, transition: ClusterTransition) -> str | No
 
 
 def _describe_reason(cluster: ClusterStatus, rule: TransitionRule, now: datetime) -> str | None:
-    """Return the reason of a transition at ``now``, or None for a transition without a reason.
-
-    The reason of a quarantine is in the past tense, because an ended cluster keeps its reason after the quarantine.
-    """
+    """Return the reason of a transition; a quarantine's reason is in the past tense, because it remains."""
     match rule.condition:
         case Condition.LEASE_ENDED:
             return f"its lease ended at {format_utc(cluster.lease_ends)}"

@@ -19,10 +19,9 @@ QUARANTINE_REMEDY: Final = (
 
 
 def join_remedies(keep: str, quarantined: Iterable[bool]) -> str:
-    """Return ``keep`` if no cluster is in quarantine, and `QUARANTINE_REMEDY` if all clusters are in quarantine.
+    """Return ``keep`` for clusters outside quarantine, `QUARANTINE_REMEDY` for clusters in quarantine, or both.
 
-    If only some clusters are in quarantine, return both remedies. ``quarantined`` contains for each cluster whether the
-    cluster is in quarantine.
+    ``quarantined`` contains a value for each cluster: whether the cluster is in quarantine.
     """
     found = frozenset(quarantined)
     if True not in found:
@@ -59,8 +58,8 @@ def _make_port_user(topology: Topology, cluster: LiveCluster) -> _PortUser:
 def find_used_access_ports(topology: Topology, cluster: LiveCluster) -> frozenset[PortRef]:
     """Return the access ports on a cluster's path.
 
-    An ending cluster can lose its path in the topology before its hosts have removed the cluster. In this case, return
-    all access ports to which the cluster's hosts and gateways are linked, also those that the cluster did not use.
+    An ending cluster can lose its path before its hosts have removed the cluster. Then return all access ports that are
+    linked to the cluster's hosts and gateways.
     """
     return _make_port_user(topology, cluster).ports
 
@@ -106,7 +105,6 @@ def _describe_conflict(port: PortRef, cluster: LiveCluster, user: _PortUser, *, 
 
 
 def _choose_remedy(user: _PortUser) -> str:
-    """Return the action that frees the access ports of a cluster, as text."""
     if user.cluster.quarantined:
         return QUARANTINE_REMEDY
     key = user.cluster.key
@@ -117,8 +115,7 @@ def _choose_remedy(user: _PortUser) -> str:
 def check_ports_exclusive(topology: Topology, clusters: Iterable[LiveCluster]) -> None:
     """Raise Conflict when clusters of two networks need the same access port.
 
-    A cluster without a path needs no port. However, its hosts may still use their access ports, so no other network can
-    use these ports.
+    A cluster without a path needs no port, but its hosts may still use their access ports.
     """
     users = _PortUsers()
     for user in (_make_port_user(topology, cluster) for cluster in clusters):
@@ -131,8 +128,8 @@ def check_ports_free(
 ) -> None:
     """Raise Conflict when ``cluster`` needs an access port that one of the other clusters uses for another network.
 
-    ``sees`` returns whether the caller may see an owner's clusters. The error names the other cluster only if the
-    caller may see this cluster. Conflicts of the other clusters with each other do not concern the caller.
+    The error names the other cluster only if the caller may see clusters of its owner (``sees``). Ignore conflicts of
+    the other clusters with each other.
     """
     users = _PortUsers()
     for other in others:
@@ -143,8 +140,8 @@ def check_ports_free(
 def check_ports_stay_access(former: Topology, topology: Topology, clusters: Iterable[LiveCluster]) -> None:
     """Raise Conflict when an access port of a cluster is not an access port in the new ``topology``.
 
-    Without this check, the cluster's untagged VLAN would stay on the port for ever: SBF assumes that an administrator
-    configured an untagged VLAN on a trunk, and does not remove the VLAN.
+    The cluster's untagged VLAN would stay on the port for ever, because SBF does not remove an untagged VLAN of a
+    trunk.
     """
     for user in (_make_port_user(former, cluster) for cluster in clusters):
         if lost := sorted(user.ports - topology.access_ports):
@@ -178,10 +175,7 @@ def check_sites_attached(network: LiveCluster, sites: Iterable[Site]) -> None:
 
 
 def describe_growth_remedy(network: LiveCluster) -> str:
-    """Return the remedy, as the end of a message, if a network's VLAN ID is in use at a new site or on the transport.
-
-    A network whose spec names its later sites gets a VLAN ID that is free at all these sites and on the transport.
-    """
+    """Return the remedy, as the end of a message, if a network's VLAN ID is not free at a new site or transport."""
     return (
         f"; use hosts at {' and '.join(sorted(network.vlans))}, or create the network again with its later sites "
         "(`sites` of the spec), so that SBF chooses a VLAN ID that is free there too"

@@ -1,7 +1,7 @@
 """The role of a user whom an OpenID Connect provider has authenticated. Pure.
 
-The provider's claims contain the user's name and groups. The settings map groups to roles. A user without a mapped
-group has no access, unless the settings admit all users.
+The settings map the groups in a provider's claims to roles. A user without a mapped group has no access, unless the
+settings admit all users.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ class OidcRoles(Document):
 
 
 def make_principal(claims: Mapping[str, object], roles: OidcRoles) -> Principal:
-    """Return the principal of a user. The first of these roles applies: operator, site administrator, user.
+    """Return the principal of a user, with the highest of the roles operator, site administrator and user.
 
     Raise BadInput for claims without a valid name. Raise Forbidden for a user without a role.
     """

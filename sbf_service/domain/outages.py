@@ -1,7 +1,7 @@
 """Outages of SBF, and how an outage postpones the leases and setup deadlines of clusters. Pure.
 
 An *outage* is a time in which no replica ran the deadline sweep: SBF was stopped or suspended, or its database did not
-answer. During an outage, nobody could extend a lease, and SBF could set up no cluster (docs/decisions/0098).
+answer (docs/decisions/0098).
 """
 
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ RECORD_INTERVAL: Final = timedelta(seconds=10)
 LEASE_GRACE: Final = timedelta(seconds=300)
 """Each lease from before an outage lasts at least this time after the outage.
 
-Within this time, the reconciliation of jobs has ten rounds, with the default interval of 30 s, to extend the leases of
-running jobs. After a repeated outage, a lease can end earlier (:meth:`Outage.postpone_lease`).
+With the default interval, the reconciliation of jobs has ten rounds in this time to extend leases. After a repeated
+outage, a lease can end earlier (:meth:`Outage.postpone_lease`).
 """
 
 
@@ -22,9 +22,8 @@ running jobs. After a repeated outage, a lease can end earlier (:meth:`Outage.po
 class Outage:
     """An outage, with the latest possible time of its beginning.
 
-    ``last_sweep`` is the last record before the outage. ``is_repeated`` is true if the last record is from less than
-    ``LEASE_GRACE`` after the end of the previous outage: leases that the previous outage postponed may not have ended
-    yet.
+    ``last_sweep`` is the last record before the outage. ``is_repeated``: the previous outage ended less than
+    ``LEASE_GRACE`` before ``last_sweep``, so leases that it postponed may not have ended yet.
     """
 
     last_sweep: datetime
@@ -39,11 +38,9 @@ class Outage:
     def postpone_lease(self, ends: datetime) -> datetime:
         """Return the new end of a lease whose end ``ends`` is later than ``last_sweep``.
 
-        The new end is never earlier than ``ends``. Normally, the lease lasts at least ``LEASE_GRACE`` after the outage.
-        After a repeated outage, the lease lasts at least the time that remained when the outage began, or
-        ``LEASE_GRACE`` if more time remained. Therefore, repeated outages cannot postpone a lease without limit: the
-        lease ends at the latest when SBF has run for ``LEASE_GRACE`` in total since the end of the first outage that
-        postponed the lease.
+        The lease lasts at least ``LEASE_GRACE`` after the outage. After a repeated outage, the minimum is the time that
+        remained when the outage began, if this time is shorter. Repeated outages therefore cannot postpone a lease
+        without limit.
         """
         remaining = min(ends - self.began, LEASE_GRACE) if self.is_repeated else LEASE_GRACE
         return max(ends, self.ended + remaining)
@@ -59,7 +56,6 @@ def find_outage(
     """Return the outage that ends ``now``, or None if the gap since ``last_sweep`` is at most ``longest_gap_s``.
 
     ``previous_end`` is the end of the previous outage. ``longest_gap_s`` must be longer than ``RECORD_INTERVAL``.
-    Without a record (``last_sweep`` is None), there was no outage.
     """
     if last_sweep is None or (now - last_sweep).total_seconds() <= longest_gap_s:
         return None

@@ -1,15 +1,15 @@
 """Ownership: the rules that distinguish SBF's VLANs on a device from VLANs in other use. Pure.
 
 SBF owns a VLAN with SBF's name if the VLAN ID is *known* on the device: SBF has managed the VLAN ID on this device
-before, and found no other use. If the VLAN ID is not known, a VLAN with SBF's name can belong to another SBF, or to a
-cluster of a lost database (docs/decisions/0097). SBF also owns a VLAN with SBF's name, without a name, or with the
-platform's default name, if the database records that SBF created the VLAN. SBF owns no other VLAN, even if the pool
-contains the VLAN ID.
+before, and found no other use. Otherwise, the VLAN can belong to another SBF, or to a cluster of a lost database
+(docs/decisions/0097). SBF also owns a VLAN with SBF's name, without a name, or with the platform's default name, if the
+database records that SBF created the VLAN. SBF owns no other VLAN, even if the pool contains the VLAN ID.
 
-A VLAN is in other use (foreign) in two cases:
+A VLAN is in other use (foreign) if it exists in the device's VLAN table without belonging to SBF, or if an unmanaged
+port carries the VLAN.
 
-- The VLAN exists in the device's VLAN table, and SBF does not own the VLAN.
-- An unmanaged port carries the VLAN. In this case, SBF may own the VLAN.
+
+
 """
 
 import re
@@ -56,9 +56,9 @@ def find_owned_vlans(observed: SwitchObserved, created: VlanSet, known: VlanSet 
 def mark_foreign_vlans(observed: SwitchObserved, created: VlanSet, known: VlanSet = ALL_VLAN_IDS) -> SwitchObserved:
     """Return a copy of ``observed`` in which ``foreign`` lists the VLANs in other use on the device. Idempotent.
 
-    ``vlans`` and ``ports`` of the copy contain no VLAN that SBF does not own, so SBF's changes of the device
-    (`SwitchDifference`) contain no such VLAN. Exception: a renamed VLAN that SBF created stays in ``ports``, so that
-    SBF can remove the VLAN from the managed ports.
+    The copy's ``vlans`` and ``ports`` contain no VLAN that SBF does not own, so SBF's changes of the device contain no
+    such VLAN. Exception: a renamed VLAN that SBF created stays in ``ports``, so that SBF can remove the VLAN from the
+    managed ports.
     """
     owned = find_owned_vlans(observed, created, known)
     foreign = tuple(_find_foreign_vlans(observed, owned))

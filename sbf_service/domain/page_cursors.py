@@ -1,7 +1,7 @@
 """Cursors of paginated lists: a cursor is the position after the last row of a page, as an opaque text. Pure.
 
-A cursor contains the name of the list's order, and the sort key of the last row. A cursor grants no right: for each
-page, SBF selects the rows that the caller may read. Rows that are added or removed between two calls do not shift the
+A cursor contains the name of the list's order, and the sort key of the last row. A cursor grants no right: SBF selects
+the rows that the caller may read for each page. Rows that are added or removed between two calls do not shift the
 pages.
 """
 
@@ -20,7 +20,6 @@ MAX_PAGE: Final = 1000
 DEFAULT_PAGE: Final = 100
 """The number of rows in a page if a call has a cursor or an order, but no limit."""
 MAX_CURSOR: Final = 2000
-"""The maximum length of a cursor, in characters."""
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND: Final = timedelta(microseconds=1)
 YEAR_9999: Final = 253_370_764_800_000_000
@@ -34,22 +33,17 @@ def _parse_moment(microseconds: int) -> datetime:
 Moment = Annotated[int, Field(ge=0, lt=YEAR_9999), AfterValidator(_parse_moment)]
 """A time. A cursor contains the time as microseconds since 1970."""
 Number = Annotated[int, Field(ge=0, lt=2**31)]
-"""A number that fits into a column with 32 bits. PostgreSQL does not compare such a column with a larger number."""
+"""A number for a column with 32 bits, which PostgreSQL does not compare with larger numbers."""
 LongNumber = Annotated[int, Field(ge=0, lt=2**63)]
-"""A number that fits into a column with 64 bits."""
 Word = Annotated[str, StringConstraints(max_length=300, pattern=r"^[^\x00]*$")]
 
 KeyValue = str | int | datetime
 KEY_OF_NAME: Final = TypeAdapter(tuple[Word])
-"""The parser of the sort key of lists that are sorted by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class CursorFormat:
-    """The format of the cursors of one list in one order. ``order`` names the list and its order.
-
-    ``key`` parses the sort key.
-    """
+    """The format of the cursors of one list in one ``order``. ``key`` parses the sort key."""
 
     order: str
     key: TypeAdapter[Any]
@@ -93,10 +87,7 @@ def _format_value(value: KeyValue) -> str | int:
 
 
 def _decode(cursor: str) -> bytes:
-    """Decode a cursor.
-
-    Raise ValueError for characters outside the alphabet: the library would ignore such characters.
-    """
+    """Decode a cursor. Raise ValueError for characters outside the alphabet, which the library would ignore."""
     if not cursor.isascii() or not set(cursor) <= _ALPHABET:
         raise ValueError(cursor)
     return urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))

@@ -1,9 +1,8 @@
 """The check of a cluster's paths: the hosts, the pace, the result of each path, and the section with losses. Pure.
 
 A path is an ordered list of ports: a frame leaves the first port, enters the second port, leaves the third port, and so
-on. If frames of a kind pass along a path, each port of the path carries such frames in the direction of the path. The
-section of a failed path is the part in which the frames are lost. The section begins at the first port, and ends at the
-last port, for which no other path shows that the port carries such frames.
+on. The section of a failed path is the part in which the frames are lost. It begins at the first port and ends at the
+last port for which no other path shows that the port carries such frames.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -26,9 +25,7 @@ BYTES_PER_S: Final = 10_000_000
 MIN_ROUND_S, MIN_SECONDS, ROUNDS = 0.25, 4.0, 4
 
 HostPair = tuple[Name, Name]
-"""The source and the target of a path."""
 Step = tuple[PortRef, bool]
-"""A port, and whether the frame leaves the port."""
 
 
 class CheckPace(NamedTuple):
@@ -61,7 +58,7 @@ def list_hosts(cluster: LiveCluster) -> tuple[Name, ...]:
 
 
 def choose_size(cluster_mtu: int | None, mtus: Iterable[int]) -> int:
-    """Return the size of full packets: the cluster's MTU, or the smallest MTU of the bridges if no MTU is set."""
+    """Return the size of full packets: the cluster's MTU, or else the smallest MTU of the bridges."""
     return min(mtus) if cluster_mtu is None else cluster_mtu
 
 
@@ -70,8 +67,8 @@ def judge_paths(
 ) -> tuple[VerifiedPath, ...]:
     """Return the result of each path between the hosts that have reported.
 
-    The number in a frame is the index of the sending host in ``hosts``. If a host received its own broadcast frames,
-    the network has a loop: the result contains a path from this host to itself.
+    The number in a frame is the index of the sender in ``hosts``. A path from a host to itself means a loop: the host
+    received its own broadcast frames.
     """
     received = {
         (hosts[frames.number], target): frames
@@ -105,7 +102,6 @@ def find_route(topology: Topology, cluster: LiveCluster, source: Name, target: N
 
 
 def _walk(topology: Topology, ports: frozenset[PortRef], host: Name) -> Iterator[PortRef]:
-    """Yield the ports of the path from ``host`` to the host at the other end, or to the transport."""
     left = set(ports)
     at: PortRef | None = next((port for port in ports if port.element == host), None)
     while at is not None:
@@ -138,9 +134,7 @@ _CARRIED: Final[Mapping[PathResult, frozenset[PathResult]]] = {
     PathResult.ONLY_SMALL: frozenset({PathResult.PASSES, PathResult.NO_BROADCAST, PathResult.DUPLICATES}),
     PathResult.NO_BROADCAST: frozenset({PathResult.PASSES, PathResult.DUPLICATES}),
 }
-"""The key is the result of a path that loses frames of a kind, such as broadcast frames. If another path has one of the
-results in the value, this other path carries frames of this kind.
-"""
+"""For each lost kind of frames: the results that show that a path carries such frames."""
 
 
 def _find_sections(

@@ -2,13 +2,12 @@
 
 The switches of a site form trees (:mod:`.switch_trees`). At each site, a cluster uses the part of one tree that
 connects the cluster's hosts. A cluster with several sites also uses the ports to the transport. A host or gateway uses
-its first port with a link to a switch of the tree. Gateways do not affect the choice of a tree.
+its first port with a link to a switch of the tree.
 
 The path of a cluster that created its network depends only on the topology and this cluster. A member is a cluster that
-joined the network of another cluster (decision 31). A member's path also depends on the cluster that created the
-network. The path connects the member's hosts with each other and with the joined network. If the creating cluster lists
-a site in ``sites``, the creating cluster's path includes the root of the tree at this site, even if the network has no
-host at this site.
+joined the network of another cluster (decision 31). A member's path also depends on the creating cluster, and connects
+the member's hosts with each other and with the joined network. If the creating cluster lists a site in ``sites``, its
+path includes the root of the tree at this site, even without a host there.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -48,11 +47,10 @@ class ClusterNetwork:
 class LiveCluster:
     """A cluster that elements must carry, with its network's VLAN ID at each site.
 
-    ``transport`` connects the sites. ``service`` is the network's own service ID on this transport; None if the network
-    has no service of its own. ``joined`` is the network that the cluster joined, or None for a cluster that is not a
-    member. ``created_by`` is the creator's name in the audit log. ``images`` maps catalogue images to their sources.
-    ``gateways`` are the cluster's gateways in order of preference. ``quarantined`` is true if the cluster has ended,
-    but an element has not confirmed the removal.
+    ``transport`` connects the sites, and ``service`` is the network's own service ID on this transport, or None.
+    ``joined`` is the network that a member joined. ``created_by`` is the creator's name in the audit log. ``images``
+    maps catalogue images to their sources. ``gateways`` are the cluster's gateways in order of preference.
+    ``quarantined``: the cluster has ended, but an element has not confirmed the removal.
     """
 
     id: str
@@ -136,7 +134,6 @@ def find_elements(topology: Topology, cluster: LiveCluster) -> frozenset[Name]:
 
 
 def _find_ports_by_element(topology: Topology, cluster: LiveCluster) -> Mapping[Name, tuple[PortRef, ...]]:
-    """Return the ports that must carry a cluster, by element. The result is cached in the topology object."""
     ports = find_cluster_ports(topology, cluster)
     key = "ports by element", ports
     found: dict[Name, tuple[PortRef, ...]] | None = topology.computed.get(key)
@@ -172,8 +169,8 @@ def choose_transport(
 ) -> Transport | None:
     """Return the transport that all sites of a cluster share, or None for a single site.
 
-    If the sites share several transports, return the first of them among the attachments of the first site. Raise
-    NotFound for an unknown name. Raise Conflict if no transport connects all sites.
+    Among several shared transports, the order of the first site's attachments decides. Raise NotFound for an unknown
+    name. Raise Conflict if no transport connects all sites.
     """
     sites = find_sites(topology, hosts, extra_sites, gateways)
     if len(sites) < 2:  # noqa: PLR2004 - a single site needs no transport
@@ -194,7 +191,7 @@ def find_path_ports(
 ) -> frozenset[PortRef]:
     """Return every port of hosts, gateways, switches and edges that must carry a cluster.
 
-    ``transport`` is the network's transport. None stands for the transport that SBF would choose now. For a member,
+    ``transport`` is the network's transport, or None for the transport that SBF would choose now. For a member,
     ``joined`` is the spec of the cluster that created the network. Raise NotFound for an unknown name. Raise Conflict
     if the topology does not connect the sites or switches.
     """
@@ -227,7 +224,7 @@ def _no_transport_message(sites: tuple[Site, ...]) -> str:
 def _find_connecting_ports(
     topology: Topology, endpoints: NetworkEndpoints, base: NetworkEndpoints, transport: Name | None
 ) -> frozenset[PortRef]:
-    """Return the ports that connect ``endpoints``. ``base`` are the network's endpoints, which determine the trees.
+    """Return the ports that connect ``endpoints``, in the trees that the network's endpoints ``base`` determine.
 
     The result is cached in the topology object.
     """
@@ -256,7 +253,7 @@ def _compute_connecting_ports(
 def _find_site_ports(
     topology: Topology, site: Site, endpoints: NetworkEndpoints, tree: SwitchTree, over: Name | None
 ) -> Iterator[PortRef]:
-    """Yield the ports of one site. ``over`` is the transport to other sites, or None for a single site."""
+    """Yield the ports of one site, with ``over`` as the transport to other sites."""
     ends: list[Name] = [next(iter(tree))] if site.name in endpoints.sites else []
     if over is not None:
         edge = find_attachment_port(site, over)

@@ -4,10 +4,9 @@ A spread (``GuestSpread``) is a number of guests with the same properties, for w
 
 The capacity of a host results from its agent's report and from the overcommit in the settings. Stopped guests use
 capacity too. The guests of a cluster use capacity until the cluster has ended and none of its claims is quarantined.
-SBF places each guest on the host whose free fraction of capacity is largest after the placement. Among hosts with the
-same fraction, SBF prefers hosts at the site with the fewest guests of the spread. Among these hosts, SBF prefers the
-hosts with the fewest guests of the spread. Among the remaining hosts, SBF chooses the first in the topology's order.
-The placement is deterministic.
+SBF places each guest on the host whose free fraction of capacity is largest after the placement. Among equal hosts, SBF
+prefers, in this order: hosts at the site with the fewest guests of the spread, hosts with the fewest guests of the
+spread, and the first host in the topology.
 """
 
 from collections import Counter
@@ -28,7 +27,6 @@ from virtcloud.model.values import Name
 from virtcloud.model.views import HostCapacity
 
 MAX_LISTED_HOSTS = 20
-"""The maximum number of hosts in an error message."""
 
 
 class Overcommit(Document):
@@ -113,7 +111,7 @@ def sum_used(specs: Iterable[ClusterSpec]) -> dict[Name, ComputeResources]:
 def place_guests(spread: GuestSpread, hosts: Sequence[CandidateHost]) -> tuple[Guest, ...]:
     """Return the guests of a spread, each with its host, in the order of ``hosts``.
 
-    Raise NoCapacity if the hosts have too little room. The message describes up to :data:`MAX_LISTED_HOSTS` hosts.
+    Raise NoCapacity if the hosts have too little room.
     """
     needed = ComputeResources(spread.cpus, spread.memory_mb)
     room = [host.count_room(needed) for host in hosts]
@@ -128,10 +126,9 @@ def place_guests(spread: GuestSpread, hosts: Sequence[CandidateHost]) -> tuple[G
 def _distribute(
     count: int, needed: ComputeResources, hosts: Sequence[CandidateHost], room: Sequence[int]
 ) -> Counter[int]:
-    """Return the number of guests on each host. The key is the host's index in ``hosts``.
+    """Return the number of guests on each host, by the host's index in ``hosts``.
 
-    The heap has one entry for each host with room. Each placed guest increases the ranks of all hosts at its site. An
-    outdated entry is updated only when the entry becomes the first of the heap.
+    An outdated entry of the heap is updated when the entry becomes the first.
     """
     placed: Counter[int] = Counter()
     at_site: Counter[Name] = Counter()
@@ -155,7 +152,6 @@ def _distribute(
 
 
 def _compute_free_share(host: CandidateHost, needed: ComputeResources, guests: int) -> Fraction:
-    """Return the smaller of the free fractions of processors and memory if the host gets ``guests`` more guests."""
     cpus = host.total.cpus - host.used.cpus - guests * needed.cpus
     memory = host.total.memory_mb - host.used.memory_mb - guests * needed.memory_mb
     return min(Fraction(cpus, host.total.cpus), Fraction(memory, host.total.memory_mb))

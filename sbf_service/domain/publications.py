@@ -1,7 +1,7 @@
 """Rules of publications: which networks may be published, at which sites, and at which ports. Pure.
 
-A site is responsible for the services at its addresses. Therefore, an administrator of the site must have certified the
-images of all guests of a published network.
+A site is responsible for the services at its addresses: an administrator of the site must have certified the images of
+all guests of a published network.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -24,9 +24,9 @@ SHOWN_GUESTS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class ImagedGuest:
-    """A guest of a network, and the guest's image. ``source`` is None for a host's own image.
+    """A guest of a network. ``source`` is the source of its image, or None for a host's own image.
 
-    ``quarantined`` is true if the guest's cluster has ended, but an element has not confirmed the removal.
+    ``quarantined``: the guest's cluster has ended, but an element has not confirmed the removal.
     """
 
     cluster: ClusterKey
@@ -69,8 +69,8 @@ def describe_uncertified(
 ) -> str | None:
     """Return the reason why a network may not be published at a site, or None.
 
-    ``certified`` are the catalogue's images that are certified for the site. A host's own image is not certified, even
-    if the image has the name of a certified image.
+    ``certified`` are the catalogue's images that are certified for the site. A host's own image is never certified,
+    whatever its name.
     """
     faults = [
         f"{guest.name} of cluster {guest.cluster} (image {guest.image}{_ENDED * guest.quarantined})"
@@ -84,10 +84,7 @@ def describe_uncertified(
 
 
 def make_not_certified(key: str, reason: str) -> NotAdmitted:
-    """Return the error for a cluster whose guests may not be published at a site.
-
-    ``reason`` names the guests without a certified image, and their images.
-    """
+    """Return the error for a cluster whose guests may not be published at a site."""
     return NotAdmitted(
         f"cluster {key} may not be published: {reason}; use images that an administrator of the site certified "
         "(virtcloud image list), or publish the guest through your own computer: virtcloud access router"
@@ -116,7 +113,7 @@ def choose_addresses(
 def choose_port(gateway: Gateway, taken: Collection[int], preferred: int | None = None) -> int | None:
     """Return a free port of a gateway's ``publish_ports``: ``preferred`` if possible, otherwise the lowest free port.
 
-    Return None if no port is free. ``taken`` contains the ports that are not free.
+    Return None if all ports are in ``taken``.
     """
     found = gateway.outside.publish_ports if gateway.outside else None
     ports = found.ports if found is not None else range(0)
@@ -185,6 +182,6 @@ def _list_requirements(publications: Iterable[PublishedPort]) -> tuple[str, ...]
 def list_imaged_guests(
     key: ClusterKey, guests: Iterable[Guest], images: Mapping[Name, ImageSource]
 ) -> Iterator[ImagedGuest]:
-    """Yield the guests of a cluster with their images. ``images`` maps names of catalogue images to sources."""
+    """Yield the guests of a cluster, with the sources of their images in the catalogue (``images``)."""
     for guest in guests:
         yield ImagedGuest(key, guest.name, guest.image, images.get(guest.image))

@@ -8,10 +8,7 @@ from pydantic import Field
 from virtcloud.model.document import Document
 
 MIN_DAYS = 7
-"""The minimum number of days from the beginning of a cluster's removal to the deletion of the cluster's rows. While the
-rows exist, SBF recognizes and refuses late calls that belong to an earlier attempt with the cluster's key. The number
-is also the minimum of ``audit_days``.
-"""
+"""The minimum days for which SBF stores audit rows, and the rows of a cluster after the beginning of its removal."""
 Days = Annotated[int, Field(ge=MIN_DAYS, le=36500)]
 Rows = Annotated[int, Field(ge=1000, lt=2**53)]
 

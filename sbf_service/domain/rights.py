@@ -79,7 +79,6 @@ class ProtectedResource:
     sites: frozenset[Name] = field(default_factory=frozenset)
     elements: frozenset[Name] = field(default_factory=frozenset)
     hosts: frozenset[Name] = field(default_factory=frozenset)
-    """The elements that are hosts."""
 
     @classmethod
     def of_user(cls, user: UserName) -> Self:
@@ -88,7 +87,6 @@ class ProtectedResource:
 
 
 WHOLE_SERVICE = ProtectedResource()
-"""The resource of a call that concerns the whole service."""
 
 OWN_IMAGES = (Action.READ_IMAGE, Action.ADD_IMAGE, Action.SHARE_IMAGE, Action.REMOVE_IMAGE)
 """The actions of users and site administrators on their own images."""
@@ -191,17 +189,12 @@ def is_allowed(principal: Principal, action: Action, resource: ProtectedResource
 
 
 def may_read_secrets(principal: Principal) -> bool:
-    """Return whether a reader of a wanted document may read the secrets of the guests in the document.
+    """Return whether a caller of the API may read the secrets of the guests in a wanted document.
 
-    ``principal`` is the caller of an API call.
-
-    - For an agent, return True.
-    - For an operator without a token, return True: such an operator is root or the service's user on SBF's machine, and
-      can read SBF's database anyway. An operator in the console has no token either, but the console's session cannot
-      call the API, and the console shows no wanted document.
-    - For an operator with a token, return False. Such an operator could create an agent's token, but the audit log
-      would show the new token.
-    - For any other principal, return False.
+    Agents may. Operators without a token may: such an operator is root or the service's user on SBF's machine, and can
+    read SBF's database anyway. An operator's session with the console has no token either, but it cannot call the API.
+    An operator with a token may not: the operator could create an agent's token, but the audit log would show this
+    token.
     """
     return principal.role is Role.AGENT or (principal.role is Role.OPERATOR and principal.token is None)
 
@@ -214,7 +207,6 @@ def describe_denial(principal: Principal, action: Action, resource: ProtectedRes
 
 
 def _list_entitled_roles(action: Action, resource: ProtectedResource) -> list[str]:
-    """Return the roles that may perform the action, roles with limited scopes first. Omit ``UNLISTED_ROLES``."""
     sites = ", ".join(sorted(resource.sites)) or "its site"
     element = next(iter(resource.elements)) if len(resource.elements) == 1 else "one of its elements"
     nearest = {

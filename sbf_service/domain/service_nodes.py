@@ -22,19 +22,18 @@ class ServedNetwork:
 
 
 def find_service_node(topology: Topology, gateways: Iterable[Name]) -> Name | None:
-    """Return the gateway that serves a network: the first gateway with a file server (NFS) in ``gateways``, or None.
+    """Return the gateway that serves a network: the first with a file server (NFS) in ``gateways``, or None.
 
-    ``gateways`` are the gateways of the network in order of preference. The present service node comes first.
+    ``gateways`` are in order of preference: the present service node comes first.
     """
     return next((name for name in gateways if FILE_SERVER.has(topology, name)), None)
 
 
 def choose_service_node(topology: Topology, cluster: LiveCluster, alive: Collection[Name]) -> Name:
-    """Return the gateway that serves a new cluster: the first of the cluster's gateways with a file server (NFS).
+    """Return the gateway with a file server (NFS) that serves a new cluster.
 
-    If the cluster has no such gateway, return the topology's first gateway in ``alive`` that has a file server, is at a
-    site of the cluster, and is connected to the cluster's hosts through switches. Raise NoGateway if there is no such
-    gateway either.
+    Choose the first of the cluster's gateways, or else the topology's first gateway in ``alive`` that is at a site of
+    the cluster and connected to its hosts through switches. Raise NoGateway if there is no such gateway.
     """
     if (chosen := find_service_node(topology, cluster.gateways)) is not None:
         return chosen
@@ -46,10 +45,9 @@ def choose_service_node(topology: Topology, cluster: LiveCluster, alive: Collect
 def add_services(
     wanted: HostWanted, element: Name, topology: Topology, networks: Mapping[str, ServedNetwork]
 ) -> HostWanted:
-    """Add the addresses of services to an element's wanted state, and return the result.
+    """Return an element's wanted state with the addresses of services and, for a gateway, its file servers.
 
-    For a gateway, also add the gateway's file servers. The key of ``networks`` is the network's ID: the ID of the
-    cluster that created the network.
+    The keys of ``networks`` are IDs of networks.
     """
     gateway = topology.gateways.get(element)
     listener = None if gateway is None else gateway.nfs

@@ -72,7 +72,6 @@ def _describe_switch(survey: SwitchSurvey) -> SurveyedSwitch:
 
 
 def _list_vlans(surveys: Sequence[SwitchSurvey]) -> Iterator[SurveyedVlan]:
-    """Yield each VLAN ID that a switch or port has, with the VLAN's names and ports."""
     names: dict[VlanId, dict[Name, str]] = {}
     ports: dict[VlanId, dict[Name, list[str]]] = {}
     for survey in surveys:
@@ -89,11 +88,7 @@ def _list_vlans(surveys: Sequence[SwitchSurvey]) -> Iterator[SurveyedVlan]:
 
 
 def list_port_vlans(tagged: VlanSet, untagged: VlanSet, access: VlanId | None, *, is_open: bool) -> VlanSet:
-    """Return the VLAN IDs of a port.
-
-    ``is_open`` is True for a port that carries every VLAN. Omit the tagged VLANs of such a port, because these VLANs do
-    not show which VLAN IDs are in use.
-    """
+    """Return the VLAN IDs of a port. If ``is_open``, the port carries every VLAN, and its tagged VLANs are omitted."""
     stated = VlanSet() if is_open else find_stated_vlans(tagged, VlanSet(range(1, 4095)))
     return stated | untagged | ([] if access is None else [access])
 
@@ -122,9 +117,9 @@ def _find_different_names(surveys: Sequence[SwitchSurvey]) -> Iterator[tuple[int
 def _use_notes(
     surveys: Sequence[SwitchSurvey], part: SitePart, pool: VlanSet, canonical: CanonicalPort
 ) -> Iterator[str]:
-    """Yield a note for each port of the draft that serves something other than the VLANs of ``pool``.
+    """Yield a note for each port of the draft in other use.
 
-    SBF changes such a port only after an administrator adopts the port.
+    SBF changes such a port only after its adoption.
     """
     drafted = {switch.name: switch.ports for switch in part.site.switches}
     for survey in surveys:

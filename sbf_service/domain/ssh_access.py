@@ -17,8 +17,8 @@ from virtcloud.model.wanted import HostWanted, Segment
 class ReachableCluster:
     """A cluster whose owner and invited users may reach its guests through a gateway.
 
-    ``ends`` is the end of the cluster's lease or of the network, whichever is earlier. ``revoked`` maps a user to the
-    serial numbers of this user's revoked certificates.
+    ``ends`` is the end of the cluster's lease or the end of the network, whichever is earlier. ``revoked`` maps a user
+    to the serial numbers of this user's revoked certificates.
     """
 
     id: str

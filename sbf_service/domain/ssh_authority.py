@@ -1,7 +1,7 @@
 """SSH access through gateways: the authority, the keys of gateways, and the certificates of users. Pure.
 
-The keys are derived from the secret of the certificate authority for VPN access. Therefore, a renewal of this
-certificate authority also replaces the SSH keys. Source of the certificates' format: OpenSSH's PROTOCOL.certkeys.
+The keys are derived from the secret of the certificate authority for VPN access, so a renewal of this authority also
+replaces the SSH keys. Source of the certificates' format: OpenSSH's PROTOCOL.certkeys.
 """
 
 from dataclasses import dataclass
@@ -28,8 +28,9 @@ from virtcloud.model.ssh_keys import UserKey
 from virtcloud.model.values import Name, UserName
 
 FORCED_COMMAND: Final = b"virtcloud"
-"""The forced command of certificates. At a gateway, the account's shell ignores the command. Any other machine that
-trusts the authority permits only the command ``virtcloud`` without arguments.
+"""The forced command of certificates, which the account's shell at a gateway ignores.
+
+Any other machine that trusts the authority permits only this command without arguments.
 """
 
 SshPublicKey = EllipticCurvePublicKey | RSAPublicKey | Ed25519PublicKey

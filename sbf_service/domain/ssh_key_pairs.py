@@ -1,7 +1,7 @@
 """SSH key pairs of guests, clusters, gateways and the SSH authority, derived from a secret. Pure.
 
 The same secret and the same cluster, guest or gateway always yield the same key pair (HKDF, RFC 5869; Ed25519, RFC
-8032). Therefore, no private key is stored, and an agent that fetches its wanted document again gets the same text.
+8032). Therefore, no private key is stored, and an agent always receives the same text.
 """
 
 from base64 import b64encode
@@ -67,8 +67,8 @@ def _derive(secret: SecretBytes, *purpose: str) -> SshKeyPair:
 def _format_private_key(public: bytes, private: bytes, check: bytes) -> str:
     """Return an unencrypted private key as a file (OpenSSH's PROTOCOL.key).
 
-    ``check`` contains the check bytes, which are derived from the secret. The library ``cryptography`` would write
-    random check bytes, so the files of one key would differ.
+    ``check`` contains check bytes derived from the secret. The library ``cryptography`` would write random check bytes,
+    so the files of one key would differ.
     """
     inner = check + check + public + _string(private) + _string(b"")
     inner += bytes(range(1, -len(inner) % BLOCK_BYTES + 1))

@@ -19,8 +19,7 @@ subnet.
 """
 _IPV4 = 4
 HOST_ADDRESSES = 8
-"""The number of addresses for hosts (job access) at the end of a subnet. Users' devices (VPN) get these addresses last.
-"""
+"""The addresses for hosts (job access) at the end of a subnet, which users' devices (VPN) get last."""
 RESERVED_ANYCAST = 128
 """The number of reserved anycast addresses at the end of an IPv6 subnet (RFC 2526)."""
 
@@ -44,7 +43,7 @@ _SPECIAL = tuple((ip_network(text), text, kind) for text, kind in SPECIAL_NETWOR
 
 @dataclass(frozen=True, slots=True)
 class NetworkIdentity:
-    """The values from which a network's IPv6 subnet is derived. No two clusters of one SBF have the same values."""
+    """The values from which a network's IPv6 subnet is derived, different for each cluster of one SBF."""
 
     owner: str
     key: str
@@ -118,7 +117,7 @@ class Subnet:
     def take_after(self, others: Collection[str], used: Collection[str], count: int) -> list[Address]:
         """Return the next ``count`` addresses after the highest address in ``others``.
 
-        At the end of the subnet, continue with the subnet's lowest addresses. No returned address is in ``used``.
+        At the end of the subnet, continue with the lowest addresses. No returned address is in ``used``.
         """
         inside = (int(address) for address in map(ip_address, others) if address in self.network)
         top = max(inside, default=self.start - 1)
@@ -128,8 +127,8 @@ class Subnet:
     def take_from_end(self, used: Collection[str], count: int) -> list[Address]:
         """Return ``count`` addresses that are not in ``used``, in descending order.
 
-        The highest addresses of the subnet are reserved: the addresses for hosts and, in an IPv6 subnet, the anycast
-        addresses. If too few other addresses are free, append reserved addresses, also in descending order.
+        The highest addresses are reserved for hosts and, in an IPv6 subnet, anycast. Return reserved addresses only
+        after all others.
         """
         last = HOST_ADDRESSES if self.network.version == _IPV4 else HOST_ADDRESSES + RESERVED_ANYCAST
         first_last = max(self.start, self.highest - last + 1)
@@ -137,7 +136,6 @@ class Subnet:
         return self._take(ordered, used, count)
 
     def _take(self, numbers: Iterable[int], used: Collection[str], count: int) -> list[Address]:
-        """Return the first ``count`` of these addresses that are not in ``used``; fewer if the subnet is full."""
         kind = type(self.network.network_address)
         free = (text for text in (str(kind(number)) for number in numbers) if text not in used)
         return [Address(f"{text}/{self.network.prefixlen}") for text in islice(free, count)]

@@ -16,7 +16,7 @@ from virtcloud.model.values import Name, PortName, PortRef
 from virtcloud.model.vlans import VlanSet
 
 PLACEHOLDER = PortName("unknown")
-"""The single port of a switch whose ports are unknown. Only the provisional topology of the survey has this port."""
+"""The single port of a switch whose ports are unknown. Only the survey's provisional topology has this port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,6 @@ class SwitchSurvey:
     reserved: VlanSet = field(default_factory=VlanSet)
     neighbours: tuple[Neighbour, ...] = ()
     listed_ports: tuple[PortName, ...] = ()
-    """The ports that the administrator listed."""
     is_read: bool = True
     fault: str | None = None
 
@@ -56,8 +55,7 @@ class TopologyDraft:
     def part(self) -> SitePart:
         """Return the draft: the switches, the hosts, and a link for each cable.
 
-        A switch in the draft has its listed ports and the ports of its cables. Omit a switch that has neither a listed
-        port nor a cable.
+        A switch has its listed ports and the ports of its cables; a switch without such ports is omitted.
         """
         cables = list(self._cables())
         links = tuple(Link(a=a, b=b) for a, b in cables)
@@ -90,8 +88,8 @@ class TopologyDraft:
     def _known_ports(self, survey: SwitchSurvey) -> tuple[PortName, ...]:
         """Return the ports of a switch that SBF read, and those that the administrator listed.
 
-        For a switch that could not be read, add the ports that other switches see by LLDP. If no port is known from
-        any of these sources, return only ``PLACEHOLDER``.
+        For an unread switch, add the ports that other switches see by LLDP. Return only ``PLACEHOLDER`` if no port is
+        known.
         """
         name = survey.switch.name
         seen = (
@@ -104,7 +102,6 @@ class TopologyDraft:
         return tuple(PortName(text) for text in texts if PortName.matches(text)) or (PLACEHOLDER,)
 
     def _cables(self) -> Iterator[tuple[PortRef, PortRef]]:
-        """Yield each cable once. Omit all cables of a port with several cables, and of a port in an aggregate."""
         pairs = {tuple(sorted(pair)) for seen in self.observations() if (pair := self._pair(seen))}
         uses = Counter(end for pair in pairs for end in pair)
         yield from sorted((a, b) for a, b in pairs if uses[a] == uses[b] == 1)
@@ -142,7 +139,7 @@ class TopologyDraft:
                 )
 
     def notes(self, part: SitePart) -> Iterator[str]:
-        """Yield notes on missing parts of the draft. If no switch was read, yield no notes: no draft is written."""
+        """Yield notes on missing parts of the draft, unless no switch was read: then no draft is written."""
         if not any(survey.is_read for survey in self.surveys):
             return
         drafted = {switch.name for switch in part.site.switches}
@@ -170,7 +167,6 @@ class TopologyDraft:
 
 
 def _explain_absence(survey: SwitchSurvey) -> str:
-    """Return why a switch is not in the draft, with the remedy."""
     ports = "or list its ports (ports: […]) in the file"
     if survey.fault is None:
         return f"LLDP shows no cable of this switch: enable LLDP on the switch and its neighbours, {ports}"

@@ -1,9 +1,8 @@
 """The trees of switches at a site, and the uplinks of hosts and gateways to switches. Pure.
 
-Each tree is built breadth first from its root. If switches of the tree have attachments to transports, the root is the
-switch of the first attachment. The search follows the ports of each switch in the topology's order. For each switch
-except the root, the tree contains the first link to this switch that the search finds. A tree has no loop, so no
-spanning tree protocol is needed. The trees do not depend on clusters.
+Each tree is built breadth first from its root. The root is the switch of the first attachment to a transport, if the
+tree has one. The search follows the ports of each switch in the topology's order. For each other switch, the tree
+contains the first link that the search finds, so the tree has no loop and needs no spanning tree protocol.
 """
 
 from collections import Counter, deque
@@ -48,7 +47,7 @@ def find_attachment_port(site: Site, transport: Name) -> PortRef:
 
 
 def keep_computed(topology: Topology, key: object, value: object) -> None:
-    """Cache a value in the topology object. If :data:`MAX_COMPUTED` values are cached, first delete all values."""
+    """Cache a value in the topology object, after deleting all values if :data:`MAX_COMPUTED` are cached."""
     if len(topology.computed) >= MAX_COMPUTED:
         topology.computed.clear()
     topology.computed[key] = value
@@ -57,8 +56,8 @@ def keep_computed(topology: Topology, key: object, value: object) -> None:
 def find_ports_between(topology: Topology, tree: SwitchTree, ends: frozenset[Name]) -> Iterator[PortRef]:
     """Yield both ports of each link on the tree's paths between the switches in ``ends``.
 
-    A link is on these paths if some of the switches in ``ends``, but not all of them, use the link on their way to the
-    root. Raise Conflict if the tree lacks one of the switches.
+    A link is on these paths if some of these switches, but not all, use the link on their way to the root. Raise
+    Conflict if the tree lacks one of the switches.
     """
     passed = Counter(up for end in ends for up in _ports_to_root(topology, tree, end))
     for up, times in passed.items():
@@ -70,11 +69,10 @@ def find_ports_between(topology: Topology, tree: SwitchTree, ends: frozenset[Nam
 def choose_tree(topology: Topology, site: Site, base: frozenset[Name], transport: Name | None) -> SwitchTree:
     """Return the tree that carries a network at a site. ``base`` contains the names of the network's hosts.
 
-    With a transport, return the tree with the site's attachment to this transport. Without a transport, return the
-    first tree that reaches all hosts of the network at this site. If no tree reaches all these hosts, return the tree
-    of the first host. Raise Conflict if the site is not attached to the transport or has no switch. Also raise Conflict
-    if the site has several trees, but neither a transport nor a host determines the tree. Raise HostNotLinked if a host
-    has no uplink.
+    With a transport, return the tree of the site's attachment to the transport. Otherwise, return the first tree that
+    reaches all hosts of the network at this site, or else the tree of the first host. Raise Conflict if the site is not
+    attached to the transport, has no switch, or has several trees of which neither a transport nor a host determines
+    one. Raise HostNotLinked if a host has no uplink.
     """
     trees = _find_trees(topology, site)
     if transport is not None:
@@ -90,7 +88,6 @@ def choose_tree(topology: Topology, site: Site, base: frozenset[Name], transport
 
 
 def _find_trees(topology: Topology, site: Site) -> list[SwitchTree]:
-    """Return the cached result of :func:`_build_trees`."""
     key = "trees", site.name
     found: list[SwitchTree] | None = topology.computed.get(key)
     if found is None:
@@ -100,7 +97,6 @@ def _find_trees(topology: Topology, site: Site) -> list[SwitchTree]:
 
 
 def _build_trees(topology: Topology, site: Site) -> list[SwitchTree]:
-    """Return the trees of a site's switches, first the trees with an attachment."""
     found: list[SwitchTree] = []
     starts = (find_switch_port(topology, attachment.port).element for attachment in site.attachments)
     for start in (*starts, *(switch.name for switch in site.switches)):
@@ -110,11 +106,7 @@ def _build_trees(topology: Topology, site: Site) -> list[SwitchTree]:
 
 
 def find_switch_port(topology: Topology, attachment: PortRef) -> PortRef:
-    """Return the switch port of an attachment.
-
-    If ``attachment`` is a port of a provider edge, return the switch port that is linked to this port. If
-    ``attachment`` is a switch port, return ``attachment``.
-    """
+    """Return the switch port of an attachment, which may be a port of a provider edge."""
     return topology.peers[attachment] if isinstance(topology.element(attachment.element), Edge) else attachment
 
 

@@ -1,8 +1,7 @@
 """Keys for OpenVPN's tls-crypt-v2 (doc/tls-crypt-v2.txt in OpenVPN's repository), derived from a secret. Pure.
 
-With tls-crypt-v2, a server answers only clients that have a client key made for this server. Both sides encrypt the TLS
-handshake with the client's key. The server stores no client keys: each client sends its own key, wrapped with the
-server's key.
+With tls-crypt-v2, a server answers only clients that have a client key made for this server. Each client sends its key
+wrapped with the server's key, so the server stores no client keys.
 """
 
 from base64 import b64encode

@@ -20,18 +20,17 @@ from virtcloud.model.values import Name, PortRef
 from virtcloud.model.yield_points import MANY, with_yield_points
 
 SHOWN_FAULTS = 20
-"""The maximum number of faults that an error message lists."""
 
 
 @dataclass(frozen=True)
 class TopologyChange:
-    """The change from a former topology to a new topology. Nothing changes at sites that are not in ``sites``."""
+    """The change from a former topology to a new topology, only at the sites in ``sites``."""
 
     former: Topology
     topology: Topology
 
     def compute(self) -> None:
-        """Compute and cache all differences, unless the change keeps the wiring: such a change needs no differences."""
+        """Compute and cache all differences. A change that keeps the wiring needs no differences."""
         if not self.keeps_wiring:
             _ = self.sites, self.elements, self.changed_elements, self.lost_elements, self.lost_device_ports
 
@@ -39,9 +38,9 @@ class TopologyChange:
     def sites(self) -> frozenset[Name]:
         """The sites that the change concerns.
 
-        If a transport differs, the result contains all sites. If no transport differs, the result contains the sites
-        whose descriptions or links differ. If the provider edges or attachments of one of these sites differ, and the
-        site has edges in either topology, the result also contains all other sites with edges.
+        These are all sites if a transport differs, and otherwise the sites whose descriptions or links differ. If one
+        of these sites has provider edges in either topology, and its edges or attachments differ, the result also
+        contains all other sites with edges.
         """
         former, topology = self.former.sites_by_name, self.topology.sites_by_name
         if self.changes_transports:
@@ -84,7 +83,7 @@ class TopologyChange:
     def changed_elements(self) -> frozenset[Name]:
         """The new topology's elements that the former topology lacks, has at another site, or describes differently.
 
-        A difference only in keys that no configuration depends on, such as a host's admission rule, does not count
+        Ignore keys that no configuration depends on, such as a host's admission rule
         (:func:`has_equal_element_wiring`).
         """
         before, sites = self.former.elements, self.topology.sites_by_name
@@ -125,7 +124,7 @@ class TopologyChange:
     def lost_device_ports(self) -> frozenset[PortRef]:
         """The ports in :attr:`lost_ports` that belong to switches and edges of the former topology.
 
-        SBF records the observed state and pending saves only of switches and edges.
+        SBF records the observed state and pending saves only of these elements.
         """
         former = self.former.elements
         ports = with_yield_points(self.lost_ports, every=MANY)
@@ -147,8 +146,7 @@ class TopologyChange:
     def _list_differing_links(self) -> Iterator[tuple[Topology, Link]]:
         """Yield each link that only one of the two topologies has, together with this topology.
 
-        If the links of a site are the same Python object in both topologies, skip these links, because they are equal.
-        Also skip the links between sites if the list of these links is the same object in both topologies.
+        Skip lists of links that are the same Python object in both topologies, because they are equal.
         """
         lost, added = list_differing_links(self.former, self.topology)
         before, after = set(lost), set(added)

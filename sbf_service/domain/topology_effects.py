@@ -1,8 +1,7 @@
 """The effects of a new topology on live clusters. Pure.
 
-A new topology can change the elements that carry a cluster, and the configuration of elements. SBF computes these
-effects before the transaction that applies the new topology. The transaction computes only the effects on clusters that
-changed in the meantime.
+SBF computes these effects before the transaction that applies the new topology. The transaction computes only the
+effects on clusters that changed in the meantime.
 """
 
 from collections import defaultdict
@@ -37,8 +36,8 @@ class TopologyEffects:
 
     - ``known``: the elements of each cluster, by cluster ID.
     - ``changed``: the elements that are in both topologies and whose configuration changes.
-    - ``of_clusters``: each key is a cluster's ID and a changed element. The value is the cluster, and whether the
-      cluster's configuration on this element changes.
+    - ``of_clusters``: by cluster ID and changed element, the cluster, and whether its configuration on the element
+      changes.
     """
 
     change: TopologyChange
@@ -85,7 +84,7 @@ class TopologyEffects:
         return {name for name in both if self._is_changed_of(name, elements.cluster)}
 
     def list_left_elements(self) -> set[Name]:
-        """Return the elements that any cluster leaves, including elements whose wanted state stays the same."""
+        """Return the elements that any cluster leaves, even if their wanted state stays the same."""
         return {name for elements in self.known.values() for name in elements.before - elements.after}
 
     def _is_changed_of(self, name: Name, cluster: LiveCluster) -> bool:
@@ -115,7 +114,6 @@ class TopologyEffects:
 
 
 def _compute_configuration(name: Name, topology: Topology, live: Sequence[LiveCluster]) -> object:
-    """Return an element's wanted state. For an edge, also return its transports, and the addresses of its peers."""
     wanted = compute_wanted(name, topology, live)
     if not isinstance(topology.elements[name], Edge):
         return wanted

@@ -1,7 +1,7 @@
 """Samples of traffic counters, and the rates between two samples. Pure.
 
-A rate needs two samples of the same port. A period in which the port was created again, or in which a counter
-decreased, has no rate. Therefore, a rate is never negative.
+A rate needs two samples of the same port, and is never negative. A period has no rate if the port was created again, or
+if a counter decreased.
 """
 
 import json
@@ -16,12 +16,9 @@ from virtcloud.model.traffic import SegmentCounters, TrafficRate
 MAX_SAMPLES: Final = 31
 """The maximum number of samples of a cluster on one element: 15 minutes of reports, one every 30 s."""
 MIN_PERIOD_S: Final = 5.0
-"""The minimum time in seconds between two samples.
-
-SBF ignores a report that arrives sooner, so an agent cannot cause many writes.
-"""
+"""The minimum time in seconds between two samples, so that an agent cannot cause many writes."""
 MAX_PERIOD_S: Final = 900.0
-"""The longest period with a rate, in seconds. The mean of a longer period would not describe the present traffic."""
+"""The longest period with a rate, in seconds. A longer mean would not describe the present traffic."""
 COUNTERS: Final = ("received_bytes", "sent_bytes", "received_frames", "sent_frames")
 
 

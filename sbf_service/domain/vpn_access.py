@@ -1,7 +1,7 @@
 """VPN access: the grants in the wanted documents of gateways. Pure.
 
-A grant names a device's network and an end time. The grant exists while two conditions hold: the device's profile is
-valid, and the profile's cluster is in a state in which elements must carry the cluster.
+A grant names a device's network and an end time. The grant exists while the device's profile is valid and elements must
+carry the profile's cluster.
 """
 
 from collections import defaultdict
@@ -50,9 +50,9 @@ REPORT_DELAY: Final = timedelta(seconds=5)
 def is_replaced(connection: ReportedConnection, other: ReportedConnection) -> bool:
     """Return whether the connection ``other`` to another gateway replaced ``connection``.
 
-    The gateways' clocks determine which connection began later. If SBF received the reports in the opposite order, and
-    more than :data:`REPORT_DELAY` apart, a gateway's clock is wrong. In this case, return False, so that a wrong clock
-    does not disconnect a device that moved from one gateway to the other.
+    The gateways' clocks determine which connection began later. If the order of the reports is the opposite and they
+    are more than :data:`REPORT_DELAY` apart, a clock is wrong. Then return False, so that a wrong clock disconnects no
+    device.
     """
     is_reported_earlier = other.first_reported_at < connection.first_reported_at - REPORT_DELAY
     return other.connected_at > connection.connected_at and not is_reported_earlier
@@ -66,8 +66,8 @@ def add_grants(
 ) -> HostWanted:
     """Return the wanted state of a gateway with its OpenVPN servers, and with the grants of each network.
 
-    ``profiles`` are the valid profiles of all clusters that the gateway carries. ``guest_macs`` are the MAC addresses
-    of all guests, by network ID: devices must not use these addresses.
+    ``profiles`` are the valid profiles of all clusters that the gateway carries. ``guest_macs`` are the guests' MAC
+    addresses, by network ID, which devices must not use.
     """
     by_network: dict[str, list[GrantedProfile]] = defaultdict(list)
     for profile in sorted(profiles, key=lambda profile: profile.id):
@@ -103,8 +103,8 @@ def _make_grant(profile: GrantedProfile) -> VpnGrant:
 def list_remotes(gateways: Iterable[Gateway], keys: Mapping[Name, str]) -> tuple[VpnRemote, ...]:
     """Return the OpenVPN servers of these gateways: all UDP servers, then all TCP servers.
 
-    ``keys`` maps each gateway's name to the client key for tls-crypt-v2. Devices try the servers in order. TCP servers
-    are last, because a tunnel over TCP is slower than a tunnel over UDP.
+    ``keys`` maps each gateway's name to the client key for tls-crypt-v2. Devices try the servers in order. TCP is last,
+    because a tunnel over TCP is slower.
     """
     found = [
         (

@@ -33,8 +33,9 @@ CLOCK_SKEW: Final = timedelta(minutes=10)
 """A device's certificate becomes valid this long before its creation, because the clock of a gateway can be slow."""
 P256_ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 SEED_BYTES: Final = 48
-"""The length of a seed for a private key. The 16 bytes above the length of the key prevent a measurable bias of the
-reduction modulo the order (FIPS 186-5, A.2).
+"""The length of a seed for a private key.
+
+16 bytes more than the key prevent a measurable bias of the reduction modulo the order (FIPS 186-5, A.2).
 """
 SERIAL_BYTES: Final = 16
 RSA_BITS: Final = range(2048, 8193)
@@ -104,9 +105,9 @@ def make_device_certificate(
 ) -> DeviceCertificate:
     """Return a device's certificate.
 
-    The certificate's subject is the profile's ID, so a profile has one connection at a time.
+    The subject is the profile's ID, so a profile has one connection at a time.
 
-    A certificate's times are whole seconds, so the certificate ends at ``ends`` or less than a second earlier.
+    The certificate ends up to a second before ``ends``, because its times are whole seconds.
     """
     builder = _start_certificate(profile, key, now - CLOCK_SKEW, ends)
     builder = builder.serial_number(_derive_serial(secret, "device", profile))
@@ -126,8 +127,7 @@ def _add_leaf_extensions(
 ) -> x509.CertificateBuilder:
     """Add the extensions that ``remote-cert-tls`` of OpenVPN checks.
 
-    Without these extensions, a gateway could use its certificate as a client, and a device could use its certificate as
-    a server.
+    Without these extensions, a gateway could use its certificate as a client, and a device as a server.
     """
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(_derive_authority_key(secret).public_key())
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -170,5 +170,4 @@ def _derive_key(secret: SecretBytes, *purpose: str) -> ec.EllipticCurvePrivateKe
 
 
 def _derive_serial(secret: SecretBytes, *purpose: str) -> int:
-    """Return a positive serial number (RFC 5280, 4.1.2.2)."""
     return int.from_bytes(derive_bytes(secret, SERIAL_BYTES, "VPN serial number", *purpose)) >> 1 | 1

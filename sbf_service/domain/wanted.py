@@ -1,9 +1,9 @@
 """The wanted state of an element, computed from the topology and the clusters. Pure.
 
 After a restore of the database, elements may still carry clusters that the database does not contain. Such a cluster
-can use a VLAN ID that another cluster claims in the database. Therefore, SBF *holds* the claimed VLAN IDs of a site
-until the elements that may carry these VLAN IDs are checked (``store/unchecked_elements.py``). On a device, SBF keeps
-existing configuration with a held VLAN ID, but adds no new configuration with this VLAN ID.
+may use a VLAN ID that another cluster claims in the database. Therefore, SBF *holds* the claimed VLAN IDs of a site
+until the elements that may carry them are checked (``store/unchecked_elements.py``). On a device, SBF keeps existing
+configuration with a held VLAN ID, but adds no new configuration with this VLAN ID.
 """
 
 import hashlib
@@ -76,7 +76,6 @@ def _find_loopbacks(topology: Topology, transport: Name, edge: Name) -> Iterator
 
 
 def _switch_wanted(switch: Switch, topology: Topology, clusters: Iterable[LiveCluster]) -> SwitchWanted:
-    """Return a switch's access ports, and the VLANs of every managed port (none for a port without a cluster)."""
     site = topology.site_of[switch.name].name
     vlans: dict[PortName, set[VlanId]] = {port: set() for port in switch.ports}
     for cluster in clusters:
@@ -104,7 +103,6 @@ def _circuits(edge: Edge, topology: Topology, cluster: LiveCluster) -> Iterator[
 
 
 def _segments(host: Name, topology: Topology, clusters: Iterable[LiveCluster]) -> Iterator[Segment]:
-    """Yield one segment for each network on ``host``, sorted by the networks' IDs."""
     networks: dict[tuple[str, PortRef], list[LiveCluster]] = defaultdict(list)
     for cluster in sorted(clusters, key=lambda cluster: cluster.id):
         for end in find_ports_on(topology, cluster, host):
@@ -114,7 +112,6 @@ def _segments(host: Name, topology: Topology, clusters: Iterable[LiveCluster]) -
 
 
 def _segment(topology: Topology, end: PortRef, clusters: Sequence[LiveCluster]) -> Segment:
-    """Return the segment of a network. Guests of the cluster that created the network come first."""
     network = clusters[0].network
     ordered = sorted(clusters, key=lambda cluster: cluster.joined is not None)
     return Segment(
@@ -137,7 +134,6 @@ def _segment(topology: Topology, end: PortRef, clusters: Sequence[LiveCluster]) 
 
 
 def _list_requirements(network: ClusterSpec, clusters: Sequence[LiveCluster], host: Name) -> Iterator[str]:
-    """Yield the capabilities that an agent needs for a network's segment (``Segment.requires``)."""
     guests = [(cluster, guest) for cluster in clusters for guest in cluster.spec.guests if guest.host == host]
     if network.filters == "addresses":
         yield ADDRESS_FILTERS
@@ -150,7 +146,6 @@ def _list_requirements(network: ClusterSpec, clusters: Sequence[LiveCluster], ho
 
 
 def _find_mtu(topology: Topology, clusters: Iterable[LiveCluster]) -> int | None:
-    """Return the smallest cluster MTU of the clusters' transports, or None if unknown."""
     names = {cluster.transport for cluster in clusters}
     mtus = (transport.cluster_mtu for transport in topology.transports if transport.name in names)
     return min((mtu for mtu in mtus if mtu is not None), default=None)
@@ -183,8 +178,7 @@ def _limits(guest: Guest) -> GuestLimits | None:
 def limit_switch(wanted: SwitchWanted, observed: SwitchObserved, held: VlanSet) -> tuple[SwitchWanted, VlanSet]:
     """Omit from each port of ``wanted`` the held VLAN IDs that this port does not carry yet.
 
-    Return the rest of ``wanted``, and the omitted VLAN IDs. ``observed`` contains the VLAN IDs that each port already
-    carries.
+    Return the rest of ``wanted``, and the omitted VLAN IDs.
     """
     missing = {
         port: (vlans & held) - observed.ports.get(port, VlanSet()) for port, vlans in wanted.ports.items() if vlans
@@ -194,9 +188,9 @@ def limit_switch(wanted: SwitchWanted, observed: SwitchObserved, held: VlanSet) 
 
 
 def limit_edge(wanted: EdgeWanted, observed: EdgeObserved, held: VlanSet) -> tuple[EdgeWanted, VlanSet]:
-    """Omit new circuits of held VLAN IDs from ``wanted``. Return the rest of ``wanted``, and the omitted VLAN IDs.
+    """Omit circuits of held VLAN IDs that ``observed`` does not contain.
 
-    A circuit is new if ``observed`` does not contain the circuit.
+    Return the rest of ``wanted``, and the omitted VLAN IDs.
     """
     present = set(observed.circuits)
     missing = {circuit for circuit in wanted.circuits if circuit.vlan in held and circuit not in present}
@@ -205,5 +199,5 @@ def limit_edge(wanted: EdgeWanted, observed: EdgeObserved, held: VlanSet) -> tup
 
 
 def describe_held_vlans(vlans: VlanSet) -> dict[int, str]:
-    """Return, by VLAN ID, the reason why SBF does not set up the VLAN yet. All ``vlans`` are held VLAN IDs."""
+    """Return, by VLAN ID, the reason why SBF does not set up these held VLAN IDs yet."""
     return {int(vlan): f"VLAN {vlan} waits: {HELD_REASON}" for vlan in vlans}

@@ -29,10 +29,9 @@ D_contra = TypeVar("D_contra", contravariant=True)
 class DeviceLogin:
     """A device with its address, the credential, and the timeouts of its connections in seconds.
 
-    ``enable`` is the password of the privileged mode, or None if ``password`` is the password of both modes. If
-    ``known_hosts`` is set, only the host keys in this file are accepted. If ``ca_file`` is set, only certificates that
-    this file contains, or that a CA in this file issued, are accepted. ``cancel_scope`` limits how long the connection
-    is used.
+    ``enable`` is the password of the privileged mode, or None if ``password`` is this password, too. If ``known_hosts``
+    is set, only the host keys in this file are accepted. If ``ca_file`` is set, only certificates in this file, or of a
+    CA in this file, are accepted. ``cancel_scope`` limits how long the connection is used.
     """
 
     device: Device
@@ -54,7 +53,7 @@ class SwitchScope:
     - ``access``: the ports that carry a VLAN untagged.
     - ``members``: the member ports of the aggregates in ``ports``.
     - ``created``: the VLAN IDs that SBF recorded as created on this switch.
-    - ``known``: the VLAN IDs for which a VLAN with a name of SBF counts as created by SBF (``domain/ownership.py``).
+    - ``known``: the VLAN IDs for which a VLAN with SBF's name counts as created by SBF (``domain/ownership.py``).
     - ``taken``: the ports that SBF has configured at least once.
     - ``adopted``: the ports that an administrator assigned to SBF, each with its port use at that time.
     - ``returned``: the ports that SBF no longer manages, each with the port use to restore.
@@ -95,8 +94,8 @@ class SwitchDriver(Protocol):
     def read(self, scope: SwitchScope) -> SwitchObserved:
         """Read the state of the managed ports, and the managed VLAN IDs that other ports carry. Change nothing.
 
-        Raise Unsafe when an answer cannot be parsed or a managed port does not exist. Also raise Unsafe when a managed
-        port carries an untagged VLAN that SBF must not change.
+        Raise Unsafe when an answer cannot be parsed, a managed port does not exist, or a managed port carries an
+        untagged VLAN that SBF must not change.
         """
 
     def apply(self, difference: SwitchDifference) -> None:
@@ -108,9 +107,9 @@ class SwitchDriver(Protocol):
     def save(self) -> bool:
         """Copy the running configuration to the startup configuration. Idempotent.
 
-        Return True after a save, and False on a platform without a separate save step. A platform without this step
-        keeps either all changes or no changes after a restart. If the device does not print that the configuration was
-        saved, raise Refused with the device's answer.
+        Return True after a save, and False on a platform without a separate save step. Such a platform keeps either all
+        changes or no changes after a restart. Raise Refused, with the device's answer, unless the device prints that
+        the configuration was saved.
         """
 
     def close(self) -> None:
@@ -124,8 +123,7 @@ class ListsCommands(Protocol[D_contra]):
     def list_commands(self, difference: D_contra) -> tuple[str, ...]:
         """Return the commands that apply a difference, in the order of sending.
 
-        The returned commands can depend on the state of the device at the last reading. Some drivers append the
-        commands that save the configuration.
+        The commands can depend on the state of the device at the last reading. Some drivers append the save commands.
         """
 
 
@@ -159,7 +157,7 @@ class EdgeScope:
     """The configuration that SBF may change on a provider edge: ``vlans`` on ``ports``, and services of ``transports``.
 
     SBF changes neither services of other transports nor services that contain unmanaged ports. ``created``: the VLAN
-    IDs that SBF recorded as created on this edge. ``known``: the VLAN IDs that SBF has managed on this edge before;
+    IDs that SBF recorded as created on this edge. ``known``: the VLAN IDs that SBF has managed on this edge before, or
     all VLAN IDs after an administrator has declared the edge clean.
     """
 
@@ -174,8 +172,8 @@ class EdgeScope:
 class EdgeCapabilities:
     """The kinds of transport that a platform of provider edges supports, and the VLAN IDs that the platform reserves.
 
-    ``atomic`` and ``confirm_timer``: see :class:`SwitchCapabilities`. ``services_by_kind``: on an edge, services of
-    transports of different kinds may have the same service ID.
+    ``atomic`` and ``confirm_timer``: see :class:`SwitchCapabilities`. ``services_by_kind``: services of transports of
+    different kinds may have the same service ID.
     """
 
     kinds: frozenset[TransportKind]

@@ -1,6 +1,6 @@
 """Errors about devices: rejected logins, quotations of output, and lists of faults. Pure.
 
-Administrators read every fault. The owner of a cluster reads only the faults of the cluster's VLAN.
+The owner of a cluster reads only the faults of the cluster's VLAN; administrators read every fault.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,14 +24,11 @@ class LoginRefused(Refused):
 
 
 class UnknownHostKey(Unsafe):
-    """The device showed a host key or a certificate that is not accepted. No secret was sent."""
+    """The device showed a host key or certificate that is not accepted, and received no secret."""
 
 
 class ChangeFault(NamedTuple):
-    """The description of a fault, such as a refused command, with the VLAN IDs that the fault concerns.
-
-    If ``vlans`` is empty, the fault concerns every VLAN.
-    """
+    """A fault, such as a refused command, with the VLAN IDs that it concerns (empty: every VLAN)."""
 
     text: str
     vlans: VlanSet = VlanSet()
@@ -63,10 +60,7 @@ def join_texts(texts: Iterable[str]) -> str:
 
 
 def build_refusal(device: str, faults: Sequence[ChangeFault], remedy: str = "") -> Refused:
-    """Return the error for a device's faults, with a separate text for each VLAN ID.
-
-    If a fault concerns every VLAN, the error has no separate texts.
-    """
+    """Return the error for a device's faults, with a separate text for each VLAN ID if no fault concerns every VLAN."""
     by_vlan: dict[int, str] = {}
     if all(fault.vlans for fault in faults):
         for vlan in sorted({vlan for fault in faults for vlan in fault.vlans}):

@@ -1,7 +1,6 @@
 """All platforms of switches and provider edges. A topology contains the name of a platform in the field ``platform``.
 
-``SWITCH_PLATFORMS`` and ``EDGE_PLATFORMS`` contain the built-in platforms. A plug-in can add a platform of switches
-that SBF controls through a command line.
+A plug-in can add a platform of switches that SBF controls through a command line.
 """
 
 from collections.abc import Callable, Mapping
@@ -103,7 +102,7 @@ def list_plugins() -> tuple[plugins.DialectPlugin, ...]:
 def find_dialect(platform: str) -> Dialect | None:
     """Return a platform's dialect, from SBF or a plug-in.
 
-    Return None if the platform is unknown or has no `Dialect`, such as a platform with a `CandidateDialect`.
+    Return None for an unknown platform, or a platform without a `Dialect` (such as one with a `CandidateDialect`).
     """
     dialect = dialects.DIALECTS.get(platform)
     if dialect is None and platform not in SWITCH_PLATFORMS:
@@ -114,7 +113,7 @@ def find_dialect(platform: str) -> Dialect | None:
 def find_switch_platform(switch: Switch) -> SwitchPlatform:
     """Return a switch's platform.
 
-    Raise BadInput for an unknown platform. The message lists the known platforms and the unusable plug-ins.
+    Raise BadInput, with the known platforms and the unusable plug-ins, for an unknown platform.
     """
     platform = SWITCH_PLATFORMS.get(switch.platform)
     if platform is not None:
@@ -126,7 +125,7 @@ def find_switch_platform(switch: Switch) -> SwitchPlatform:
 
 
 def find_edge_platform(edge: Edge) -> EdgePlatform:
-    """Return an edge's platform. Raise BadInput for an unknown platform. The message lists the known platforms."""
+    """Return an edge's platform. Raise BadInput, with the known platforms, for an unknown platform."""
     platform = EDGE_PLATFORMS.get(edge.platform)
     if platform is None:
         known = ", ".join(sorted(EDGE_PLATFORMS)) or "none"

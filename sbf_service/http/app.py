@@ -141,7 +141,6 @@ def _include_routes(app: FastAPI) -> None:
 
 
 def _document_problems(app: FastAPI) -> None:
-    """Add the schema of problem documents to the OpenAPI document. FastAPI adds only schemas that routes return."""
     make_document = app.openapi
 
     def openapi() -> dict[str, Any]:

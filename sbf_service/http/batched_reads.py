@@ -19,8 +19,8 @@ V = TypeVar("V")
 class BatchedReads(Generic[K, V]):
     """Reads the values of keys, in one thread.
 
-    ``read_many`` returns the value of each key, or the error that concerns only this key. The query for a key always
-    starts after the call of :meth:`read` with this key.
+    ``read_many`` returns the value of each key, or the error that concerns only this key. A call of :meth:`read` is
+    never answered by a query that began before the call.
     """
 
     read_many: Callable[[Collection[K]], Mapping[K, V | VirtcloudError]]

@@ -24,25 +24,21 @@ def make_etag(version: object) -> str:
 def make_wanted_etag(revision: int) -> str:
     """Return the entity tag of a wanted document.
 
-    The tag contains SBF's version, because two versions of SBF may compute different documents for the same revision.
+    Two versions of SBF may compute different documents for the same revision.
     """
     return make_etag(f"{revision}-{__version__}")
 
 
 def matches(header: str | None, etag: str) -> bool:
-    """Return whether ``header``, the value of ``If-None-Match``, contains ``etag`` or ``*``.
-
-    The comparison is weak (RFC 9110, 13.1.2).
-    """
+    """Return whether ``header`` (``If-None-Match``) contains ``etag`` or ``*`` (weakly, RFC 9110, 13.1.2)."""
     tags = {tag.strip().removeprefix("W/") for tag in (header or "").split(",")}
     return bool(tags & {ANY_ETAG, etag.removeprefix("W/")})
 
 
 def add_etag(request: Request, response: Response) -> Response:
-    """Return a JSON answer with an entity tag, or an answer with status 304 if the caller already has the JSON answer.
+    """Return a JSON answer with an entity tag, or status 304 if the caller already has this answer.
 
-    If the JSON answer has no entity tag yet, its tag is the digest of its body. Any answer that is not JSON or has a
-    status other than 200 is returned unchanged.
+    The default tag is the digest of the body. An answer that is not JSON or not of status 200 is returned unchanged.
     """
     if response.status_code != HTTPStatus.OK or not response.headers.get("content-type", "").startswith(JSON):
         return response
@@ -54,5 +50,5 @@ def add_etag(request: Request, response: Response) -> Response:
 
 
 def not_modified(headers: Mapping[str, str]) -> Response:
-    """Return an answer with status 304. The answer has the headers in ``headers`` whose names are in ``KEPT``."""
+    """Return an answer with status 304 and those ``headers`` that are in ``KEPT``."""
     return Response(status_code=HTTPStatus.NOT_MODIFIED, headers={key: headers[key] for key in KEPT if key in headers})

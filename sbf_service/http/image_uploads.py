@@ -20,7 +20,6 @@ from virtcloud.model.image import Architecture, CatalogueImage, ImageFormat, Ima
 from virtcloud.model.values import Name, UserName
 
 WRITE_BYTES = 1 << 20
-"""Number of bytes that an upload collects before a thread writes these bytes."""
 
 ChecksumQuery = Annotated[Sha256, Query(description="The SHA-256 of the file, which SBF compares with the upload.")]
 SizeQuery = Annotated[int, Query(ge=1, lt=2**53, description="The size of the file in bytes.")]
@@ -50,10 +49,10 @@ async def receive_image(
     new: NewImage,
     check: Callable[[], object] = lambda: None,
 ) -> tuple[CatalogueImage, bool]:
-    """Store the body of a call as an image. Return the image, and whether the image is new.
+    """Store the body of a call as an image, and return the image and whether the image is new.
 
-    ``check`` is called after the whole body was received and before the image is added; ``check`` may raise an error.
-    Raise BadInput if the body's size or checksum differs from ``new``. Also raise the errors of ``images.add_image``.
+    ``check`` is called after the whole body was received and may raise an error. Raise BadInput if the body's size or
+    checksum differs from ``new``. Raise the errors of ``images.add_image``, too.
     """
     with service.image_folder.open_upload(new.source.size, new.owner) as upload:
         await run_in_threadpool(find_same, service, new, new.source.size)
@@ -65,8 +64,8 @@ async def receive_image(
 def find_same(service: SbfService, new: NewImage, begun: int = 0) -> CatalogueImage | None:
     """Return the image with the owner, name and content of ``new``, or None if SBF lacks the image or its file.
 
-    ``begun`` is the announced size in bytes of the upload of ``new``, or 0 if this upload has not begun. Raise the
-    errors of ``images.find_same_image``.
+    ``begun`` is the announced size in bytes of the upload of ``new``, or 0 if it has not begun. Raise the errors of
+    ``images.find_same_image``.
     """
     uploading = service.image_folder.count_uploading(new.owner) - begun
     with service.store.read() as unit:
@@ -75,7 +74,6 @@ def find_same(service: SbfService, new: NewImage, begun: int = 0) -> CatalogueIm
 
 
 async def _receive(request: Request, upload: Upload) -> None:
-    """Collect the request's body in blocks in the event loop. A thread adds each block to the checksum and the file."""
     collected = bytearray()
     async for chunk in request.stream():
         collected += chunk
@@ -86,7 +84,6 @@ async def _receive(request: Request, upload: Upload) -> None:
 
 
 def _store_upload(service: SbfService, caller: Caller, new: NewImage, upload: Upload) -> tuple[CatalogueImage, bool]:
-    """Compare the file with the announced content. Rename the file in the transaction that adds the image."""
     sha256, _ = upload.finish(new.source.format)
     if (sha256, upload.size) != (new.source.sha256, new.source.size):
         raise BadInput(

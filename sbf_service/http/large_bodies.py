@@ -1,7 +1,7 @@
 """Large bodies of calls: a separate thread parses and checks them.
 
-FastAPI would parse a body on the event loop, so no other call would be answered meanwhile. A cluster with user data for
-many guests takes seconds, because PyYAML checks each cloud-config.
+FastAPI would parse a body on the event loop, so no other call would be answered meanwhile. PyYAML takes seconds to
+check the cloud-configs of a cluster with many guests.
 """
 
 import json
@@ -21,9 +21,8 @@ from virtcloud.model.document import Document
 LARGE_BODY: Final = 16 * 1024
 """A body of at least this size, in bytes, is parsed in a separate thread."""
 MAX_FAULTS: Final = 10_000
-"""The maximum number of faults in a large body that SBF describes."""
 ParseBody = Callable[[bytes, Request], Document]
-"""Parses the body of a request. Raises the errors of :func:`parse_document`."""
+"""Parses the body of a request; raises the errors of :func:`parse_document`."""
 
 
 class LargeBodyOperation(Operation):
@@ -55,8 +54,6 @@ class LargeBodyOperation(Operation):
 
 
 class _ParsedRequest(Request):
-    """A call whose body was parsed before."""
-
     def __init__(self, request: Request, body: bytes, document: Document) -> None:
         super().__init__(request.scope, request.receive)
         self._body, self._document = body, document
@@ -64,14 +61,13 @@ class _ParsedRequest(Request):
     async def json(self) -> Document:
         """Return the document.
 
-        FastAPI validates the returned document again. This validation repeats the validators of the document's class,
-        but not the validators of the document's parts.
+        FastAPI then repeats the validators of the document's class, but not those of its parts.
         """
         return self._document
 
 
 def parse_document(model: type[Document], body: bytes) -> Document:
-    """Parse a body. Raise FastAPI's errors, because FastAPI would parse the body again on the event loop.
+    """Parse a body, with FastAPI's errors.
 
     Raise RequestValidationError with all faults of the body. Raise HTTPException with status 400 if the body is not
     UTF-8, is too deeply nested, or contains a number with thousands of digits.
@@ -87,7 +83,7 @@ def parse_document(model: type[Document], body: bytes) -> Document:
 
 
 def make_syntax_error(error: json.JSONDecodeError) -> RequestValidationError:
-    """Return FastAPI's error for a body that is no JSON. FastAPI would parse the body again on the event loop."""
+    """Return FastAPI's error for a body that is no JSON."""
     fault = {"type": "json_invalid", "loc": ("body", error.pos), "msg": "JSON decode error"}
     return RequestValidationError([{**fault, "input": {}, "ctx": {"error": error.msg}}])
 
@@ -95,8 +91,8 @@ def make_syntax_error(error: json.JSONDecodeError) -> RequestValidationError:
 def make_request_error(error: ValidationError) -> RequestValidationError:
     """Return FastAPI's error for the faults of a body.
 
-    Describe no single fault of a body with more than ``MAX_FAULTS`` faults: a body of 4 MiB can have two million
-    faults, and the description of a fault takes 2 KB.
+    Do not describe the single faults if there are more than ``MAX_FAULTS``: a body of 4 MiB can have two million
+    faults.
     """
     count = error.error_count()
     if count > MAX_FAULTS:

@@ -25,15 +25,12 @@ Sample = tuple[tuple[str, ...], float]
 
 @dataclass(frozen=True, eq=False)
 class DatabaseCollector(Collector):
-    """Collects the metrics from the database.
-
-    If the database does not answer, ``database_up`` is the only metric.
-    """
+    """Collects the metrics from the database; only ``database_up`` if the database does not answer."""
 
     service: SbfService
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the metrics. All counts are read in one transaction."""
+        """Yield the metrics, whose counts are read in one transaction."""
         try:
             with self.service.store.read() as unit:
                 counts, offset = count_installation(unit, self.service.reserved), _clock_offset(unit.now)
@@ -96,7 +93,6 @@ def _database_up(value: int) -> GaugeMetricFamily:
 
 
 def _certificate_ends(settings: ServiceSettings) -> Iterator[tuple[str, float]]:
-    """Yield a pair for each certificate file: the file's setting, and the earliest end of the file's certificates."""
     for setting, _, certificates in read_certificates(settings):
         yield setting, min(certificate.not_valid_after_utc.timestamp() for certificate in certificates)
 

@@ -34,7 +34,7 @@ class MetricDescription(NamedTuple):
 def list_metrics() -> list[MetricDescription]:
     """Return the descriptions of all metrics, sorted by name.
 
-    Omit the metrics ``process_…``, which the Prometheus library adds.
+    The metrics ``process_…``, which the Prometheus library adds, are omitted.
     """
     return sorted([*_list_process_metrics(), *_list_scraped_metrics()])
 

@@ -1,8 +1,4 @@
-"""ASGI middleware around the application.
-
-The middleware measures request times, rewrites answers to clients of version 0.1, answers calls that a stopping service
-cancels, and limits bodies.
-"""
+"""ASGI middleware around the application."""
 
 import json
 import time
@@ -39,7 +35,7 @@ log = get_log(__name__)
 
 
 class RequestTimingMiddleware:
-    """Records the duration of calls by method, route and status. Long polls and streams of events are not recorded."""
+    """Records the duration of calls by method, route and status, except for long polls and streams of events."""
 
     def __init__(self, app: ASGIApp, metrics: ServiceMetrics, clock: Callable[[], float] = time.monotonic) -> None:
         """Wrap ``app``; ``clock`` returns seconds."""
@@ -79,7 +75,7 @@ def is_long_poll(scope: Scope) -> bool:
 def route_template(scope: Scope) -> str:
     """Return the template of a call's route, such as ``/v1/clusters/{key}``.
 
-    The path cannot be a label of the metrics, because each path would create a time series.
+    Each path as a label of the metrics would create a time series.
     """
     return getattr(scope.get("route"), "path", NO_ROUTE)
 
@@ -108,8 +104,6 @@ def _is_version_0_1(scope: Scope) -> bool:
 
 
 class _AnswerRewriter:
-    """Collects the body of a JSON answer, and sends the body without the keys that version 0.1 does not have."""
-
     def __init__(self, scope: Scope, send: Send) -> None:
         self._scope, self._send = scope, send
         self._start: Message | None = None
@@ -146,7 +140,7 @@ class _AnswerRewriter:
 class StopMiddleware:
     """Answers 503 for a call that the server cancels because the service stops.
 
-    If the call is a WebSocket, or if its answer has begun, SBF cannot answer 503, and the server closes the connection.
+    For a WebSocket, or if the answer has begun, the server closes the connection instead.
     """
 
     app: ASGIApp
@@ -185,7 +179,7 @@ def declared_length(scope: Scope) -> int:
 def limit_body(receive: Receive, limit: int, setting: str) -> Receive:
     """Return an ASGI channel that raises BodyTooLong for a body of more than ``limit`` bytes.
 
-    ``setting`` is the name of the setting that contains the limit, for the error message.
+    ``setting`` names the limit in the error message.
     """
     received = 0
 

@@ -45,7 +45,7 @@ IfNoneMatch = Annotated[
 def parse_cluster_id(text: str | None) -> str | None:
     """Return ``text`` if it is a cluster ID or None. Raise BadInput for any other text.
 
-    Call this function for values that FastAPI does not check: parameters of WebSockets, and fields of forms.
+    This function checks values that FastAPI does not check: parameters of WebSockets, and fields of forms.
     """
     if text is not None and not re.fullmatch(CLUSTER_ID, text):
         raise BadInput(f"id: expected the ID of a cluster, with digits, letters a to z and '-', got {text!r:.80}")
@@ -55,7 +55,7 @@ def parse_cluster_id(text: str | None) -> str | None:
 class Operation(APIRoute):
     """A route whose operation ID is the name of its function.
 
-    The first paragraph of the function's docstring is the summary. The other paragraphs are the description.
+    The function's docstring is the summary (first paragraph) and the description.
     """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:  # noqa: ANN401 - options of FastAPI
@@ -69,7 +69,7 @@ class Operation(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return a handler that adds an entity tag to answers to GET.
 
-        If the caller already has the same answer, the handler answers 304 without a body.
+        If the caller already has the answer, the handler answers 304 without a body.
         """
         handler = super().get_route_handler()
         if "GET" not in (self.methods or ()):
@@ -89,8 +89,8 @@ def hash_document(document: Document) -> str:
 def check_if_match(if_match: str | None, version: object, document: str) -> None:
     """Check the precondition of a call that replaces a document (RFC 9110, 13.1.1; RFC 6585, 3).
 
-    Raise PreconditionRequired if the call has no header If-Match. Raise PreconditionFailed unless the header contains
-    the entity tag of ``version``, or ``*``. ``document`` is the name of the document in error messages.
+    Raise PreconditionRequired if the header If-Match is missing. Raise PreconditionFailed if the header contains
+    neither the entity tag of ``version`` nor ``*``. ``document`` names the document in messages.
     """
     if if_match is None:
         raise PreconditionRequired(

@@ -1,8 +1,7 @@
 """Answers that contain a list, as a whole or in pages: parameters ``limit`` and ``cursor``, header ``Link`` (RFC 8288).
 
-The body is an array. If there are more rows, the header ``Link`` with ``rel="next"`` has the address of the following
-page. Even if the answer contains the whole list, SBF reads the list from the database page by page. Each page has its
-own transaction, which ends before SBF converts the page to JSON.
+The body is an array. If there is a following page, the header ``Link`` with ``rel="next"`` has its address. SBF reads
+even a whole list page by page. Each page has its own transaction, which ends before the conversion to JSON.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -63,7 +62,7 @@ class PageCall:
         return PagePart(self.limit or DEFAULT_PAGE, self.cursor)
 
     def answer(self, kind: type[D], read: Callable[[PagePart], Page[D]]) -> Response:
-        """Return the answer: a page if the caller asked for a page, otherwise the whole list.
+        """Return a page if the caller asked for a page, otherwise the whole list.
 
         ``read`` opens a transaction for each page.
         """
@@ -78,7 +77,7 @@ class PageCall:
         return response
 
     def _next_address(self, cursor: str) -> str:
-        """Return the address of the following page without scheme and host, because callers may use a proxy's host."""
+        """Return the address of the following page without scheme and host, which a proxy may change."""
         kept = [(key, value) for key, value in self.request.query_params.multi_items() if key != "cursor"]
         return f"{self.request.url.path}?{urlencode([*kept, ('cursor', cursor)])}"
 
@@ -93,7 +92,7 @@ CurrentPage = Annotated[PageCall, Depends(_page_call)]
 def answer_list(kind: type[D], parts: Iterable[Sequence[D]]) -> Response:
     """Return the answer with the documents of all parts, as one array.
 
-    A long list is in memory only as JSON: each part becomes JSON before the next part is read.
+    Each part becomes JSON before the next part is read, because JSON needs less memory.
     """
     adapter = _list_adapter(kind)
     texts = [adapter.dump_json(list(part), by_alias=True)[1:-1] for part in parts]

@@ -6,7 +6,7 @@
    exchange.
 3. Each agent reports which frames arrived. Then SBF ends the sessions.
 
-The state of a check is only in memory. If SBF stops, the sessions and the exchange end.
+The state of a check is only in memory, and is lost if SBF stops.
 """
 
 import asyncio
@@ -72,8 +72,8 @@ class PathCheck:
     async def run(self, hosts: tuple[CheckedHost, ...]) -> ExchangeOutcome:
         """Run an exchange of frames between these hosts, and return the outcome.
 
-        Unreachable hosts, and hosts whose agents do not support the check, exchange no frames. The outcome's list
-        ``unverified`` contains these hosts, and the hosts whose agents fail during the check.
+        Unreachable hosts, and hosts whose agents do not support the check, exchange no frames. They are in the
+        outcome's list ``unverified``, with the hosts whose agents fail.
         """
         outcome, reachable = ExchangeOutcome(), dict[Name, CheckedHost]()
         for host in hosts:
@@ -94,10 +94,6 @@ class PathCheck:
     async def _connect(
         self, hosts: Mapping[Name, CheckedHost], outcome: ExchangeOutcome
     ) -> AsyncIterator[dict[Name, WebSocket]]:
-        """Yield the connections to the agents that have opened the cluster's bridge.
-
-        Close the connections when the context ends.
-        """
         with ExitStack() as stack:
             sessions = {name: stack.enter_context(self.relay.expect(name)) for name in hosts}
             await run_in_threadpool(self._insert, sessions)

@@ -1,8 +1,7 @@
 """The rate limit of polls (calls with the parameter ``after``) that return no newer version of a document.
 
-A caller exceeds this limit by frequent polls without the parameter ``wait``, or with a short ``wait``. The limit is a
-token bucket for each caller and document. A poll takes a token from the bucket only if the poll, at its start, finds
-the same version as the caller's previous poll. Therefore, frequent changes of a document never cause a refusal.
+The limit is a token bucket for each caller and document. A poll takes a token only if it finds, at its start, the same
+version as the caller's previous poll. Therefore, frequent changes of a document never cause a refusal.
 """
 
 import time
@@ -19,7 +18,6 @@ RETRY_AFTER_S = 10
 LOG_INTERVAL_S = 60.0
 MAX_BUCKETS = 50_000
 PollKey = tuple[str, str]
-"""The caller's name, and the topic of the document."""
 log = get_log(__name__)
 
 
@@ -82,6 +80,5 @@ class PollPace:
 
 @cache
 def _parse_rate(rate: str) -> tuple[float, float]:
-    """Return the number of calls and the seconds of a rate such as ``240/minute``."""
     parsed = parse(rate)
     return float(parsed.amount), float(parsed.get_expiry())

@@ -53,7 +53,6 @@ NOT_IDEMPOTENT: Final = frozenset(
 )
 """The operations that create something new with each call."""
 SHOWN_FAULTS: Final = 100
-"""The maximum number of faults of a body that an answer lists."""
 SLUGS_WITHOUT_ERRORS = ("http", "no-such-method", "no-such-route", NOT_READY)
 """Types of problems that have no exception class."""
 EXAMPLES: dict[HTTPStatus, tuple[type[VirtcloudError], str]] = {
@@ -109,11 +108,11 @@ STATUS: tuple[tuple[type[VirtcloudError], HTTPStatus], ...] = (
 class BodyTooLong(HTTPException):
     """The body of a call is longer than the limit.
 
-    A subclass of HTTPException, because FastAPI's body parser passes an HTTPException on unchanged.
+    FastAPI's body parser passes an HTTPException on unchanged.
     """
 
     def __init__(self, limit: int, setting: str = "limits.body") -> None:
-        """Create the error. ``limit`` is in bytes. ``setting`` is the name of the setting that contains the limit."""
+        """Create the error. ``limit`` is in bytes; ``setting`` names the setting with this limit."""
         super().__init__(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
             f"body: expected at most {limit} bytes, got more; the limit is '{setting}' in the settings of this SBF: "
@@ -140,7 +139,7 @@ def _content(status: HTTPStatus) -> dict[str, Any]:
 
 
 def add_problem_schema(document: dict[str, Any]) -> None:
-    """Add the schema of problem documents to an OpenAPI document. All descriptions of problems refer to this schema."""
+    """Add the schema of problem documents to an OpenAPI document."""
     schema = Problem.model_json_schema()
     slugs = {*_slugs(VirtcloudError), *SLUGS_WITHOUT_ERRORS}
     schema["properties"]["type"] |= {"enum": sorted(URN + slug for slug in slugs)}
@@ -163,7 +162,7 @@ def error_status(error: VirtcloudError) -> HTTPStatus:
 
 
 def advise_on_repetition(scope: Scope, detail: str) -> str:
-    """Return ``detail`` without the advice that a repetition is safe, if the call creates something with each call."""
+    """Return ``detail``, without the advice to repeat the call if the call creates something each time."""
     is_repeatable = getattr(scope.get("route"), "name", "") not in NOT_IDEMPOTENT
     return detail if is_repeatable else detail.replace(SAFE_TO_REPEAT, NOT_SAFE_TO_REPEAT)
 
@@ -171,8 +170,8 @@ def advise_on_repetition(scope: Scope, detail: str) -> str:
 def error_response(error: VirtcloudError, scope: Scope | None = None) -> ProblemResponse:
     """Return the response to an error of the call with this ``scope``.
 
-    The response to JobUnproven, TooManyRequests and ServiceBusy contains ``Retry-After`` in seconds. The response to
-    Unauthenticated contains ``WWW-Authenticate``.
+    The response contains ``Retry-After`` (in seconds) for JobUnproven, TooManyRequests and ServiceBusy, and
+    ``WWW-Authenticate`` for Unauthenticated.
     """
     detail = str(error) if scope is None else advise_on_repetition(scope, str(error))
     response = problem_response(error_status(error), error.slug, detail)
@@ -186,9 +185,9 @@ def error_response(error: VirtcloudError, scope: Scope | None = None) -> Problem
 
 
 def body_too_long_response(error: HTTPException) -> ProblemResponse:
-    """Return the response to a body that is too long.
+    """Return the response to a body that is too long, with which SBF closes the connection.
 
-    SBF closes the connection, because SBF does not read the rest of the body.
+    SBF does not read the rest of the body.
     """
     response = problem_response(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, BeyondLimit.slug, str(error.detail))
     response.headers["connection"] = "close"

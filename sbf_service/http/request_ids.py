@@ -1,7 +1,7 @@
 """ASGI middleware that assigns a request ID to each call, and writes the access log.
 
-A client may send its request ID in the header ``X-Request-ID``. SBF replaces an ID that is too long or contains a
-forbidden character. The answer contains the ID in the same header.
+A client may send its request ID in the header ``X-Request-ID``; SBF replaces an invalid ID. The answer contains the ID
+in this header.
 """
 
 import time
@@ -66,7 +66,7 @@ def _continue_trace(call: CallContext) -> CallContext:
 
 
 def read_call_context(headers: Headers) -> CallContext:
-    """Return the context in the headers of a call. Create a request ID if the header is missing or invalid."""
+    """Return the context in the headers of a call, with a new request ID instead of a missing or invalid ID."""
     given, trace = headers.get(REQUEST_ID_HEADER, ""), headers.get(TRACE_HEADER, "")
     return CallContext(
         request_id=given if RequestId.matches(given) else uuid4().hex,
@@ -77,7 +77,7 @@ def read_call_context(headers: Headers) -> CallContext:
 def _log_call(scope: Scope, status: int, seconds: float) -> None:
     """Log a call that may change something, or that fails in SBF.
 
-    Other calls are not logged, because the frequent reads by agents and consoles would fill the log.
+    The frequent reads by agents and consoles would fill the log.
     """
     if scope["type"] != "http" or (scope["method"] in READING_METHODS and status < FIRST_SERVER_ERROR):
         return

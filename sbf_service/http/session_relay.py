@@ -32,7 +32,7 @@ MAX_REASON = 120
 """The longest reason of a closed WebSocket, in bytes (RFC 6455, 5.5)."""
 RETRY_AFTER_S = 5
 CHECKS_PER_USER = 5
-"""The maximum number of concurrent path checks of one user. Each check sends up to 10 MB/s in the checked network."""
+"""The maximum number of concurrent path checks of one user, each of which sends up to 10 MB/s."""
 log = get_log(__name__)
 
 
@@ -80,7 +80,7 @@ class SessionRelay:
 
     @property
     def open_sessions(self) -> int:
-        """The number of users' sessions (`register`), including the sessions that wait for an agent."""
+        """The number of users' sessions (`register`), also of those that wait for an agent."""
         return self._open.total()
 
     @contextmanager
@@ -136,7 +136,7 @@ class SessionRelay:
         return session
 
     def find_clone(self, element: Name, session_id: str) -> CloneOrder:
-        """Return the `CloneOrder` of a session of ``element``. Raise NotFound if no such clone session is open."""
+        """Return the order of an open clone session of ``element``, or raise NotFound."""
         session = self._waiting.get(session_id)
         if session is None or session.element != element or session.clone is None:
             raise NotFound(f"session {session_id} of {element} has ended, or clones no guest: no image was stored")
@@ -147,9 +147,9 @@ class SessionRelay:
     ) -> WebSocket:
         """Return the agent's WebSocket.
 
-        Raise Unreachable if the agent does not connect within ``seconds``, or does not reach the guest within further
-        ``seconds``. Raise UserLeftError if the user leaves. When the service stops, raise the error of ``stop``. Also
-        raise the errors of :func:`check_answer`.
+        Raise Unreachable if the agent needs more than ``seconds`` to connect, or then more than ``seconds`` to reach
+        the guest. Raise UserLeftError if the user leaves. Raise the errors of ``stop`` (when the service stops) and of
+        :func:`check_answer`.
         """
         ends = asyncio.ensure_future(_raise_when_left(user)), asyncio.ensure_future(stop)
         tasks: list[asyncio.Future[Any]] = [*ends]
@@ -175,10 +175,10 @@ class SessionRelay:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def join(self, user: WebSocket, agent: WebSocket, refusal: Awaitable[None]) -> None:
-        """Send the messages of each side to the other side until a side ends the session.
+        """Forward messages until a side ends the session, and close both sides.
 
-        Also end the session if no side sends a message for ``idle_s`` seconds, or when ``refusal`` returns, because the
-        user's token is then invalid. At the end, close both sides.
+        End the session also after ``idle_s`` seconds without a message, and when ``refusal`` returns: the user's token
+        is then invalid.
         """
         activity = _Activity()
         tasks: dict[str, asyncio.Future[Any]] = {
@@ -206,8 +206,6 @@ class SessionRelay:
 
 @dataclass(slots=True)
 class _Activity:
-    """The time of a session's last message."""
-
     last: float = field(default_factory=time.monotonic)
 
     def touch(self) -> None:
@@ -223,7 +221,7 @@ def _is_complete(task: "asyncio.Future[Any]") -> bool:
 
 
 async def close(side: WebSocket, code: int, reason: str) -> None:
-    """Close a WebSocket. Raise no error if its other end is closed already."""
+    """Close a WebSocket, even if its other end is closed already."""
     with suppress(RuntimeError, WebSocketDisconnect):
         await side.close(code, reason.encode()[:MAX_REASON].decode(errors="ignore"))
 
@@ -249,9 +247,9 @@ async def _raise_when_left(user: WebSocket) -> NoReturn:
 
 
 async def check_answer(element: Name, agent: WebSocket) -> None:
-    """Read the agent's first message. Raise Refused if the message is an error.
+    """Read the agent's first message. Raise Refused if it is an error.
 
-    Raise Unreachable if the agent ended the session, or if the message is invalid.
+    Raise Unreachable if the agent ended the session or sent an invalid message.
     """
     try:
         answer = SessionAnswer.model_validate_json(await agent.receive_text())
@@ -262,10 +260,9 @@ async def check_answer(element: Name, agent: WebSocket) -> None:
 
 
 async def _copy(source: WebSocket, target: WebSocket, activity: _Activity) -> tuple[int, str]:
-    """Send the messages of ``source`` to ``target``. Return the code and reason with which ``source`` ended.
+    """Send the messages of ``source`` to ``target`` until ``source`` ends, and return its code and reason.
 
-    If ``target`` has ended, wait until `SessionRelay.join` cancels this task. The task of the other direction ends the
-    session after it has sent the last messages of ``target``.
+    If ``target`` has ended, wait for the cancellation: the other direction first sends the last messages of ``target``.
     """
     while True:
         message = await source.receive()

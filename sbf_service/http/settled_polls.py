@@ -1,8 +1,8 @@
 """Answers from memory to the most frequent call: an agent that has confirmed a revision polls for a newer revision.
 
-No query is needed if the caller's token is in the cache and the agent is settled
-(:mod:`sbf_service.store.settled_agents`). Such an answer takes about a ninth of the processor time of FastAPI's answer.
-FastAPI answers all other calls, and also a poll whose element changes during the poll.
+No query is needed if the caller's token is cached and the agent is settled (:mod:`sbf_service.store.settled_agents`).
+Such an answer takes about a ninth of the processor time of FastAPI's answer. FastAPI answers all other calls, and a
+poll whose element changes.
 """
 
 from collections.abc import Mapping

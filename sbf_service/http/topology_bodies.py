@@ -1,7 +1,7 @@
 """Bodies with a topology of many megabytes: a separate thread parses and writes them in pieces.
 
-FastAPI would parse a body on the event loop. Even in a separate thread, parsing 20 MB at once would block all other
-threads for half a second. A piece is one site or one link. Other threads can run between two pieces.
+Parsing 20 MB at once would block all threads for half a second, even in a separate thread. Other threads can run
+between two pieces, which are single sites and links.
 """
 
 import json
@@ -30,7 +30,6 @@ from virtcloud.model.yield_points import with_yield_points, yield_point
 
 ParsePiece = Callable[[Any], Document]
 SENT_PIECE: Final = 64 * 1024
-"""The maximum size in bytes of the parts in which :class:`LargeAnswer` sends an answer."""
 _BLANKS = re.compile(r"[ \t\n\r]*")
 _AFTER_ITEM = re.compile(r"[ \t\n\r]*([],])[ \t\n\r]*")
 _DECODER = json.JSONDecoder()
@@ -44,7 +43,7 @@ class TopologyOperation(LargeBodyOperation):
     """A route that parses a large topology in pieces."""
 
     def find_parser(self) -> ParseBody | None:
-        """Return the parser of the route's body, or None if the route expects no :class:`.Document` as the body."""
+        """Return the parser of the route's body, or None."""
         is_topology = self.body_field is not None and self.body_field.field_info.annotation is Topology
         return _parse_new_topology if is_topology else super().find_parser()
 
@@ -57,7 +56,7 @@ def _parse_new_topology(body: bytes, request: Request) -> Document:
 def parse_topology(body: bytes, former: Topology | None = None) -> Document:
     """Parse a topology. Raise the errors of :func:`.parse_document`.
 
-    A link that is equal to a link of ``former`` becomes the same object, without another validation.
+    A link that equals a link of ``former`` becomes the same object.
     """
     with collect_later(len(body)), give_way():
         try:
@@ -79,7 +78,7 @@ class _UnexpectedText(Exception):
 def _parse_members(text: str, pieces: Mapping[str, ParsePiece]) -> Iterator[tuple[str, object]]:
     """Yield the keys and values of a JSON object.
 
-    ``pieces`` contains the keys of the lists whose items are parsed one by one, and the parsers of the items.
+    ``pieces`` has, by key, the parsers of lists whose items are parsed one by one.
     """
     position = _skip(text, 0, "{")
     while True:
@@ -131,7 +130,7 @@ def _parse_site(value: object) -> Site:
 
 
 def _parse_link(known: Mapping[str, Link], value: Any) -> Link:  # noqa: ANN401 - JSON
-    """Return the document of a link. ``known`` contains the former topology's links by their first port."""
+    """Return the document of a link. ``known`` has the former topology's links by their first port."""
     former = known.get(value["a"]) if isinstance(value, dict) and isinstance(value.get("a"), str) else None
     if former is not None and vars(former) == _LINK_DEFAULTS | value:
         return former
@@ -159,11 +158,11 @@ def _skip(text: str, position: int, expected: str) -> int:
 class LargeAnswer(Response):
     """An answer that is sent in parts of at most ``SENT_PIECE`` bytes.
 
-    If a body of megabytes were sent at once, asyncio would move the unsent rest in memory after each write.
+    asyncio would move the unsent rest of megabytes in memory after each write.
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI
-        """Send the answer. If the client reads slowly, ``send`` waits."""
+        """Send the answer at the speed of the client."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         for position in range(0, len(self.body), SENT_PIECE):
             piece = self.body[position : position + SENT_PIECE]

@@ -1,9 +1,8 @@
 """Answers to clients of version 0.1. Pure.
 
 These clients reject a document with an unknown key, and a problem document (RFC 9457) with an unknown type. Therefore
-SBF removes keys that version 0.1 does not have. If version 0.1 does not have the type of a problem, SBF replaces this
-type by the type of the error's nearest base class that version 0.1 has. The tables were recorded from the API of
-version 0.1.
+SBF removes keys that version 0.1 does not have, and replaces an unknown type by the type of the error's nearest base
+class in version 0.1. The tables were recorded from the API of version 0.1.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,8 +14,8 @@ from virtcloud.model.errors import VirtcloudError
 REQUIRES: Final = "requires"
 """The key under which a document lists the capabilities that an agent must have.
 
-SBF removes this key only if the list is empty. If the list is not empty, an agent of version 0.1 receives the key. The
-agent does not know the key, and therefore rejects the document.
+SBF does not remove a list with capabilities: an agent of version 0.1, which does not know the key, thus rejects the
+document.
 """
 ANSWERS: dict[str, tuple[str, ...]] = {
     "check_element": ("ElementCheck",),
@@ -196,7 +195,7 @@ PROBLEMS: frozenset[str] = frozenset(
 def rewrite_answer(operation: str, answer: Any) -> Any:  # noqa: ANN401 - any JSON
     """Return an operation's answer without the keys that version 0.1 does not have.
 
-    If version 0.1 does not have the operation, return the answer unchanged.
+    An answer of an operation that version 0.1 does not have is unchanged.
     """
     return _remove_unknown_keys(answer, ANSWERS.get(operation, ()))
 

@@ -1,7 +1,7 @@
 """The preparation sheets of a site. Pure.
 
-Each attachment has two sheets: one for the site's uplink, and one for the device at the uplink's other end. This device
-is a provider edge of the site, or a device of the backbone.
+Each attachment has a sheet for the site's uplink, and a sheet for the provider edge or backbone device at its other
+end.
 """
 
 from collections.abc import Mapping
@@ -36,13 +36,12 @@ PLATFORM_ALIASES = {
     "cisco_iosxe": "cisco_ios",
     "arista_eapi": "arista_eos",
 }
-"""Maps a platform to another platform. Sheets for the first platform use the texts and the dialect of the second
-platform."""
+"""Platforms whose sheets use the texts and the dialect of another platform."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackboneDevice:
-    """The backbone's device, as the administrators describe it. ``transport`` limits the sheets to one transport."""
+    """The backbone's device, as the administrators describe it, for all transports or for ``transport``."""
 
     platform: str | None = None
     port: str | None = None
@@ -52,7 +51,7 @@ class BackboneDevice:
 
 @dataclass(frozen=True, slots=True)
 class _AttachmentContext:
-    """One attachment of a site, with all values that its sheets need.
+    """One attachment of a site, with the values that its sheets need.
 
     ``known`` maps placeholders of the templates to values from the topology or the options.
     """
@@ -71,8 +70,7 @@ def make_sheets(topology: Topology, site: Site, vlans: VlanSet, backbone: Backbo
 
     Raise BadInput if ``backbone`` contains an unknown platform, one port for two purposes, or options that have no
     effect. Raise NotFound for an unknown transport. Raise Conflict if the site has no attachment to the selected
-    transports. Also raise Conflict if the backbone's device needs a QinQ tunnel and has an unsuitable platform
-    (``no_tunnel``).
+    transports, or if the backbone's device needs a QinQ tunnel on an unsuitable platform (``no_tunnel``).
     """
     if backbone.platform is not None and backbone.platform not in PLATFORMS:
         raise BadInput(f"expected a platform of the backbone ({', '.join(sorted(PLATFORMS))}), got {backbone.platform}")
@@ -92,7 +90,6 @@ def make_sheets(topology: Topology, site: Site, vlans: VlanSet, backbone: Backbo
 
 
 def _check_options_used(site: Site, contexts: list[_AttachmentContext], backbone: BackboneDevice) -> None:
-    """Raise BadInput if ``backbone`` has a platform or port although the site is attached only at provider edges."""
     options = [name for name, value in (("platform", backbone.platform), ("port", backbone.port)) if value is not None]
     if options and all(context.transport.on_edges for context in contexts):
         edges = ", ".join(sorted({str(context.attachment.port.element) for context in contexts}))
@@ -128,7 +125,7 @@ def _format_vlans(vlans: VlanSet, platform: str | None) -> str | None:
 def _make_uplink_sheet(context: _AttachmentContext) -> PreparationSheet:
     """Return the sheet for the site's uplink, which is always a port of a switch.
 
-    If the attachment is at an edge's port, the uplink is the switch's port that is linked to the edge's port.
+    At an edge's port, the uplink is the linked port of the switch.
     """
     port = context.attachment.port
     if isinstance(context.topology.element(port.element), Edge):
@@ -171,7 +168,7 @@ def _make_other_side(context: _AttachmentContext) -> PreparationSheet:
 
 
 def _make_edge_sheet(context: _AttachmentContext, edge: Edge) -> PreparationSheet:
-    """Return the sheet for a provider edge. SBF itself creates services and attachment circuits."""
+    """Return the sheet for a provider edge, where SBF creates services and attachment circuits."""
     texts = PLATFORMS.get(PLATFORM_ALIASES.get(edge.platform, edge.platform), PlatformTemplates(title=edge.platform))
     templates = {TransportKind.EVPN: texts.evpn, TransportKind.VPLS: texts.vpls}.get(
         context.transport.kind, texts.services
@@ -200,7 +197,7 @@ def _make_edge_sheet(context: _AttachmentContext, edge: Edge) -> PreparationShee
 def _list_loopback_values(loopback: IPv4Address | IPv6Address | None) -> dict[str, object]:
     """Return the placeholders' values that an edge's loopback address determines.
 
-    A BGP identifier (RFC 6286) has 32 bits, so an IPv6 address determines no BGP identifier.
+    An IPv6 address determines no BGP identifier, which has 32 bits (RFC 6286).
     """
     if loopback is None:
         return {}
@@ -211,10 +208,7 @@ def _list_loopback_values(loopback: IPv4Address | IPv6Address | None) -> dict[st
 
 
 def _make_backbone_sheet(context: _AttachmentContext) -> PreparationSheet:
-    """Return the sheet for the backbone's device at the other end of the site's uplink.
-
-    Without ``--platform``, the sheet contains only notes about the requirements.
-    """
+    """Return the sheet for the backbone's device; without ``--platform``, only notes about the requirements."""
     platform = context.backbone.platform
     texts = PlatformTemplates(title="any") if platform is None else PLATFORMS[platform]
     if texts.no_tunnel and context.transport.kind is TransportKind.QINQ:

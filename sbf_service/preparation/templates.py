@@ -57,31 +57,28 @@ PLACEHOLDERS = {
     "peer": "the loopbacks of the other edges, one line each",
     "vlans": "the VLANs of the site's pool: set it with 'virtcloud pool set'",
 }
-"""The meanings of placeholders whose values only the administrators know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlatformTemplates:
     """The templates of a platform, each for one kind of port or service.
 
-    If a template has no lines, SBF has no text for this kind of port or service. The only exception is ``uplink`` on a
-    platform with a dialect: even if ``uplink`` has no lines, a sheet contains the dialect's commands. A line with
-    ``{peer}`` is repeated for each other edge.
+    An empty template means that SBF has no text. Exception: with a dialect, a sheet contains the dialect's commands
+    even if ``uplink`` is empty. A line with ``{peer}`` is repeated for each other edge.
     """
 
     title: str
     uplink: Commands = ()
     """The lines for the site's own port: a trunk without VLANs, whose MTU includes the tags.
 
-    If the platform has a dialect, the lines contain only settings that the dialect omits, such as the MTU. A sheet
-    contains first the dialect's commands for the trunk, and then these lines.
+    With a dialect, these are only settings that the dialect omits, such as the MTU. They follow the dialect's commands.
     """
     tunnel: Commands = ()
     """The lines for the backbone's port if all frames of the site go into one service VLAN (port-based 802.1ad)."""
     no_tunnel: str = ""
     """The reason why a backbone device of this platform must not provide a port-based 802.1ad service.
 
-    Empty if a device of this platform may provide the service.
+    Empty if it may provide the service.
     """
     passing: Commands = ()
     """The lines for the backbone's port if the backbone passes tags unchanged: a trunk with the site's VLANs."""
@@ -100,9 +97,9 @@ class FilledTemplates(NamedTuple):
 
 
 def fill_templates(templates: Sequence[str], known: Mapping[str, object], peers: Sequence[str] = ()) -> FilledTemplates:
-    """Insert the known values into the templates. If a placeholder has no known value, show its name as ``<name>``.
+    """Insert the known values into the templates, and ``<name>`` for each placeholder without a known value.
 
-    Repeat a line with ``{peer}`` for each of ``peers``, the loopback addresses of the other edges.
+    Repeat a line with ``{peer}`` for each of ``peers``, the loopbacks of the other edges.
     """
     lines = [repeated for line in templates for repeated in _repeat_for_peers(line, peers)]
     missing = {placeholder for line in lines for placeholder in re.findall(r"\{(\w+)\}", line)} - {*known}

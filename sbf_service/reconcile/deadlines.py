@@ -32,18 +32,18 @@ A changed topology can make thousands of clusters incomplete at once, and other 
 SUSPENDED_AFTER_S = 30.0
 """If more than this time passes between two deadline sweeps, the service was suspended.
 
-Possible causes are SIGSTOP, a frozen control group, or a disk that does not answer. With an ``agent_silence`` of 60 s
-or more, a shorter suspension does not make a running agent stale.
+Causes are SIGSTOP, a frozen control group, or a disk that does not answer. With an ``agent_silence`` of 60 s or more, a
+shorter suspension does not make a running agent stale.
 """
 
 log = get_log(__name__)
 
 
 def _try_change(change: Callable[[], None], **about: str) -> bool:
-    """Call ``change``. Return whether the change succeeded.
+    """Call ``change``, and return whether it succeeded.
 
-    Log an error: one unreadable row must not prevent the other changes. ``about`` names the object in the log. Raise
-    only DatabaseUnavailable, because this error concerns every row.
+    Log an error, with ``about``: one unreadable row must not prevent the other changes. Raise only DatabaseUnavailable,
+    which concerns every row.
     """
     try:
         change()
@@ -68,8 +68,8 @@ class DeadlineTransactions(Protocol):
     def find_overdue(self, silence: timedelta) -> tuple[bool, list[Name]]:
         """Return whether any cluster has a due transition, and the elements whose agent is stale.
 
-        An agent is stale if its last heartbeat is older than ``silence``, or if it has never sent a heartbeat. Omit
-        elements that are already recorded as unreachable.
+        An agent is stale if its last heartbeat is older than ``silence``, or missing. Omit elements that are already
+        recorded as unreachable.
         """
 
     def apply_transitions(self) -> None:
@@ -78,7 +78,7 @@ class DeadlineTransactions(Protocol):
     def record_stale_agent(self, name: Name, silence: timedelta) -> None:
         """Record element ``name`` as unreachable, unless its agent has sent a heartbeat since ``find_overdue``.
 
-        This method applies no transitions of the element's clusters: call :meth:`apply_transitions` afterwards.
+        Apply no transitions: call :meth:`apply_transitions` afterwards.
         """
 
 
@@ -132,7 +132,7 @@ def _describe_silence(row: ElementRow, silence: timedelta) -> str:
 class DeadlineSweep:
     """Checks the deadlines of clusters and agents.
 
-    Writes to the database only if a deadline has passed, and every ten seconds to record that SBF runs.
+    Writes to the database only for passed deadlines, and every ten seconds to record that SBF runs.
     """
 
     transactions: DeadlineTransactions
@@ -167,8 +167,8 @@ class DeadlineSweep:
     def _has_run_long_enough(self) -> bool:
         """Return whether the service has run, and the database has answered, for ``agent_silence`` seconds.
 
-        Before this time has passed, an agent without a recorded heartbeat does not count as stale, because SBF
-        could not record heartbeats while SBF was stopped or suspended, or while the database did not answer.
+        Before, a missing heartbeat does not make an agent stale: SBF could not record heartbeats while it was stopped
+        or suspended, or while the database did not answer.
         """
         now = self.clock()
         was_suspended = self._last_sweep is not None and now - self._last_sweep > self.suspended_after_s

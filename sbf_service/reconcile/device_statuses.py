@@ -1,6 +1,6 @@
 """The database queries of the worker scheduler.
 
-With the protocol :class:`DeviceStatuses`, tests can replace the database by a store in memory.
+Tests can replace the database by another :class:`DeviceStatuses`.
 """
 
 from collections.abc import Collection
@@ -33,7 +33,7 @@ _DEVICES = select(
 ).where(IS_RECONCILED, _IS_DEVICE)
 """Selects columns of switches and edges.
 
-Omits the observed state, because its values are long and the query runs after every change.
+The observed state is omitted, because its values are long and the query runs after every change.
 """
 _DUE_DEVICES = union(
     _DEVICES.where(or_(ElementRow.confirmed_revision < ElementRow.wanted_revision, ElementRow.reachable.is_(False))),
@@ -43,8 +43,8 @@ _DUE_DEVICES = union(
 )
 """Selects the switches and edges that may be due.
 
-A device that was last read at ``oldest`` or earlier, or later than ``latest``, is due.
-Each part of the union uses an index, so devices that are not due take no time.
+A device that was last read at ``oldest`` or earlier, or later than ``latest``, is due. Each part of the union uses an
+index, so other devices take no time.
 """
 _IS_NAMED = ElementRow.name.in_(bindparam("names", type_=NAME_TYPE, expanding=True))
 _NAMED_DEVICES = _DEVICES.where(_IS_NAMED)
@@ -57,8 +57,7 @@ class DeviceStatuses(Protocol):
     def read(self, holder: str, due: DueDevices) -> tuple[datetime, list[DeviceStatus]]:
         """Return the database's time, and the statuses of the switches and edges that match ``due``.
 
-        The result may also contain statuses of devices that do not match ``due``. ``holder`` is the calling replica. A
-        lease of this replica does not make a device ``leased``.
+        The result may contain other devices, too. ``leased``: a replica other than ``holder`` has the lease.
         """
 
     def find_removed(self, names: Collection[Name]) -> set[Name]:
@@ -67,7 +66,7 @@ class DeviceStatuses(Protocol):
     def release_leases(self, holder: str) -> None:
         """Release all leases of replica ``holder``, which restarted.
 
-        After the release, late writes of the replica's previous process fail.
+        Late writes of its previous process then fail.
         """
 
 
@@ -101,10 +100,9 @@ class StoreDeviceStatuses:
 
 
 def read_device_statuses(unit: Unit, holder: str, due: DueDevices | None = None) -> list[DeviceStatus]:
-    """Return the statuses of the switches and edges that match ``due``, ordered by name.
+    """Return the statuses of the switches and edges that match ``due``, or of all, ordered by name.
 
-    If ``due`` is None, return the status of every switch and edge. A device is ``leased`` if a replica other than
-    ``holder`` holds its lease.
+    ``leased``: a replica other than ``holder`` has the lease.
     """
     rows = _read_devices(unit, due)
     elements = read_topology(unit).elements if rows else {}

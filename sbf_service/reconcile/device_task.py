@@ -128,8 +128,8 @@ class ReconcileTask(ABC):
     def record_announced(self, unit: Unit, difference: Any) -> None:  # noqa: ANN401, B027 - nothing to record for edges
         """Record the ports that SBF will configure for the first time.
 
-        Call this method before the device receives the change. Raise Unsafe if an administrator has released one of
-        these ports since the task was read from the database.
+        Call this before the device receives the change. Raise Unsafe if an administrator has meanwhile released one of
+        these ports.
         """
 
     def record_confirmed(self, unit: Unit, observed: Any) -> None:  # noqa: ANN401, B027 - nothing to record for edges
@@ -213,7 +213,7 @@ class DeviceReading(ABC):
 
 @dataclass(frozen=True, slots=True)
 class TracedDriver:
-    """Calls the driver ``inner``. Each call except ``close`` runs within a span of the current trace."""
+    """Calls the driver ``inner``, each call except ``close`` within a span of the current trace."""
 
     inner: ReconcilableDriver
 
@@ -228,10 +228,7 @@ class TracedDriver:
             self.inner.apply(difference)
 
     def save(self) -> bool:
-        """Copy the running configuration to the startup configuration.
-
-        Return False if the device has no separate save step.
-        """
+        """Copy the running configuration to the startup configuration."""
         with child_span("device save"):
             return self.inner.save()
 

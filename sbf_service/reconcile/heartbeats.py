@@ -1,9 +1,9 @@
 """Lease heartbeats during conversations with devices, and time limits of conversations.
 
-Two threads run during conversations. The first thread renews leases, and ends a conversation whose lease was lost. The
-second thread ends a conversation whose lease was not renewed in time, or that exceeds its time limit. Without a limit,
-a device that sends single bytes could occupy its worker forever. The second thread does not use the database. A
-conversation therefore ends before another replica can acquire the lease, even if the database does not answer.
+Two threads run during conversations. The first thread renews leases, and ends conversations whose lease was lost. The
+second thread ends conversations whose lease was not renewed in time, or that exceed their time limit: a device that
+sends single bytes could occupy its worker forever. The second thread does not use the database. A conversation
+therefore ends before another replica can acquire the lease, even if the database does not answer.
 """
 
 import time
@@ -41,9 +41,8 @@ class HeldLease:
 def compute_deadline(held: HeldLease, lease: float, conversation: float) -> tuple[float, str]:
     """Return the deadline of a conversation, and the error message after the deadline. Pure.
 
-    ``lease`` is the length of a lease, and ``conversation`` is the time limit of a conversation. Both are in seconds.
-    At the deadline, at least a third of the lease remains, so that bytes in transit reach the device before another
-    replica can acquire the lease.
+    ``lease`` (the length of a lease) and ``conversation`` (a time limit) are in seconds. At the deadline, a third of
+    the lease remains, so that bytes in transit reach the device before another replica can acquire the lease.
     """
     conversation_end = held.began + conversation, f"the conversation was ended after {conversation:g} s"
     message = "the device's lease could not be renewed in time: the conversation was ended"
@@ -55,8 +54,7 @@ def compute_deadline(held: HeldLease, lease: float, conversation: float) -> tupl
 class LeaseHeartbeats:
     """Renews the leases of the devices with which this replica has conversations.
 
-    ``renew`` takes a device's name and the fencing token of the device's lease. ``renew`` returns False if another
-    replica has acquired the lease.
+    ``renew`` takes a device's name and fencing token, and returns False if another replica has acquired the lease.
     """
 
     renew: Callable[[Name, int], bool]
@@ -89,7 +87,7 @@ class LeaseHeartbeats:
             self.sessions.clear_deadline(name)
 
     def renew_all(self) -> None:
-        """Renew every lease once. End the conversation of each lease that another replica has acquired."""
+        """Renew every lease once. End the conversations of leases that another replica has acquired."""
         for held in self._list_held():
             before = self.clock()
             try:
@@ -112,8 +110,7 @@ class LeaseHeartbeats:
     def _register(self, held: HeldLease, former: HeldLease | None = None) -> None:
         """Store a lease, and set the deadline of its conversation.
 
-        ``former`` is the lease that ``held`` replaces. Do nothing if ``former`` is no longer stored: the conversation
-        has ended.
+        Do nothing if ``former``, the lease to replace, is no longer stored: the conversation has ended.
         """
         with self._lock:
             if former is not None and self._held.get(held.name) != former:
@@ -129,13 +126,12 @@ class LeaseHeartbeats:
             return list(self._held.values())
 
     def _disconnect(self, held: HeldLease, why: str) -> None:
-        """End the conversation of a lease. Do nothing if the lease is no longer stored: the conversation has ended."""
         with self._lock:
             if self._held.get(held.name) == held:
                 self.sessions.disconnect(held.name, why)
 
     def _start(self) -> None:
-        """Start the missing threads. If a thread cannot start, each session still checks its own deadline."""
+        """Start the missing threads. Without a thread, each session still checks its own deadline."""
         pause = self.timing.lease.total_seconds() / RENEWALS_PER_LEASE
         for work, every in ((self.renew_all, pause), (self.end_overdue, WATCH_INTERVAL_S)):
             name = f"leases-{work.__name__}"

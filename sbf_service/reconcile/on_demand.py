@@ -40,7 +40,7 @@ log = get_log(__name__)
 MAX_ROUNDS = 3
 """The maximum number of reconciliations by one call of :meth:`OnDemandReader.reconcile`.
 
-A change of the wanted revision during a reconciliation causes another round. After the last round, a worker continues.
+Each change of the wanted revision meanwhile causes another round. After the last round, a worker continues.
 """
 READ_LIMIT_S = 60.0
 T = TypeVar("T")
@@ -51,8 +51,8 @@ R = TypeVar("R")
 def hold_device(scheduler: WorkerScheduler, name: Name, kind: str = "") -> Iterator[int]:
     """Exclude the workers of all replicas from a device during the context.
 
-    Yield the fencing token of the device's lease. Raise Conflict if a worker is busy with the device. ``kind``, such as
-    ``"switch "``, precedes the device's name in the message. If the context raises an error, end the device's session.
+    Yield the fencing token of the device's lease. Raise Conflict, with ``kind`` (such as ``"switch "``) in its message,
+    if a worker is busy with the device. An error in the context ends the device's session.
     """
     worker = scheduler.worker
     with scheduler.exclude_workers(name), worker.hold_lease(name) as fence:
@@ -80,7 +80,7 @@ class OnDemandReader:
         """Read a device, and return the changes that a worker would apply. Change nothing.
 
         Raise NotFound for an unknown element. Raise Conflict for an element with an agent, or if a worker is busy with
-        the device. Raise Unsafe for a change that SBF must not apply. Also raise the driver's errors.
+        the device. Raise Unsafe for a change that SBF must not apply, and the driver's errors.
         """
         self._require_device(name)
         worker = self.scheduler.worker
@@ -94,8 +94,7 @@ class OnDemandReader:
     def ports(self, name: Name) -> tuple[PortView, ...]:
         """Read a switch and return its managed ports with their uses. Change nothing.
 
-        Raise Conflict for a provider edge. Also raise NotFound, Conflict and the driver's errors, as :meth:`difference`
-        does.
+        Raise Conflict for a provider edge, and NotFound, Conflict and the driver's errors as :meth:`difference` does.
         """
         self._require_device(name)
         worker = self.scheduler.worker
@@ -109,7 +108,7 @@ class OnDemandReader:
         """Reconcile a device now. Idempotent.
 
         Raise NotFound for an unknown element. Raise Conflict for an element with an agent, or if a worker is busy with
-        the device. Do not raise an error of the device: the returned element contains the error report.
+        the device. The returned element contains the error report of a failure on the device.
         """
         self._require_device(name)
         with self.store.read() as unit:
@@ -152,7 +151,7 @@ def make_element_difference(reading: DeviceReading, driver: ReconcilableDriver, 
 def read_port_views(driver: SwitchDriver, ports: Iterable[PortName], scope: SwitchScope) -> Iterator[PortView]:
     """Yield the current use of each port in ``ports``.
 
-    The driver receives a scope in which SBF has configured no port, so that the driver reports the use of each port.
+    In the driver's scope, SBF has configured no port, so that the driver reports the use of each port.
     """
     all_ports = tuple(ports)
     unconfigured = replace(
@@ -185,11 +184,10 @@ def _find_port_state(port: PortName, scope: SwitchScope, *, in_use: bool) -> Por
 async def read_all(
     threads: BoundedThreads, devices: Sequence[T], read: Callable[[T], R], name_of: Callable[[T], str], limit_s: float
 ) -> list[tuple[T, R | str]]:
-    """Read devices in parallel, each in a thread. Return a pair for each device.
+    """Read devices in parallel, each in a thread, and return each device with its result.
 
-    A pair contains the device and the result of ``read``. After an error or ``limit_s`` seconds, the pair contains the
-    reason as text instead of the result. ``name_of`` returns a device's name for this text. Raise ServiceBusy if no
-    thread is free at the call.
+    After an error or ``limit_s`` seconds, the result is the reason as text. ``name_of`` returns a device's name for
+    this text. Raise ServiceBusy if no thread is free at the call.
     """
     if devices:
         threads.require_free()
@@ -200,8 +198,7 @@ async def read_all(
 async def read_or_explain(threads: BoundedThreads, read: Callable[[], T], device: str, limit_s: float) -> T | str:
     """Run ``read`` in a thread of ``threads``, and return its result.
 
-    If ``device`` was not read, return the reason as text. ``limit_s`` limits the wait for a free thread and the reading
-    together, in seconds.
+    Return the reason as text if ``device`` was not read within ``limit_s`` seconds, including the wait for a thread.
     """
     try:
         return await asyncio.wait_for(threads.run(read, max_wait_s=limit_s), limit_s)
@@ -233,7 +230,7 @@ class CableCheckPlan:
     def compare(self, neighbours: NeighboursBySwitch, unread: UnreadDevices) -> SiteCables:
         """Compare the site's cables in the topology with the neighbours that the switches reported.
 
-        For each switch that is not in ``neighbours``, ``unread`` contains the reason why the switch was not read.
+        ``unread`` contains, for each switch that is not in ``neighbours``, the reason why SBF did not read the switch.
         """
         cables = check_cables(self.topology, self.site, neighbours, self._canonical_port)
         return SiteCables(site=self.site.name, at=self.at, cables=cables, unread=dict(unread))

@@ -45,8 +45,8 @@ _WANTED_UNTAGGED = "at most one managed VLAN, untagged, found other VLANs"
 def check_read_back(device: str, shut: Iterable[ChangeFault], missing: Iterable[ChangeFault]) -> None:
     """Raise Refused if a device does not have the wanted state, although the device accepted a change.
 
-    ``shut`` contains the faults of wanted ports or circuits that are shut down; ``missing`` contains all other
-    differences. The error reports ``missing`` only if ``shut`` is empty.
+    ``shut`` contains the faults of wanted ports or circuits that are shut down. The error reports the other
+    differences, ``missing``, only if ``shut`` is empty.
     """
     if faults := list(shut):
         raise build_refusal(device, faults)
@@ -57,10 +57,9 @@ def check_read_back(device: str, shut: Iterable[ChangeFault], missing: Iterable[
 def has_drifted(lost: DeviceDifference, shut: Iterable[ChangeFault], *, behind: bool) -> bool:
     """Return whether anything other than SBF has changed a device since the device confirmed its state.
 
-    ``lost`` contains the changes that turn the observed state into the confirmed state. Each fault in ``shut`` counts
-    as drift, because a port or circuit that is shut down carries no frames. If ``behind``, the device has not confirmed
-    its wanted revision, and a worker may have applied a part of a change. In this case, missing VLANs and circuits
-    count as drift, but additional VLANs and circuits do not.
+    ``lost`` contains the changes that turn the observed state into the confirmed state. A port or circuit in ``shut``
+    carries no frames, and counts as drift. If ``behind``, a worker may have applied a part of a newer revision, so that
+    only missing VLANs and circuits count.
     """
     return any(True for _ in shut) or bool(lost.add if behind else lost)
 
@@ -90,8 +89,7 @@ def check_ports_not_in_use(
 ) -> None:
     """Raise Unsafe for a change of a port *in other use*, unless an administrator adopted the port with this use.
 
-    A port in other use serves something other than SBF's clusters. Also raise Unsafe if a difference adds a VLAN to an
-    access port that is shut down. SBF enables only ports that SBF shut down.
+    Also raise Unsafe for a new VLAN on an access port that is shut down: SBF enables only ports that SBF shut down.
     """
     for port, use in difference.take.items():
         adopted = scope.adopted.get(port)
@@ -109,8 +107,7 @@ def check_switch_ownership(
 ) -> None:
     """Raise Unsafe if a difference changes a VLAN in other use.
 
-    The check uses only the observed state, the record of created VLANs and the known VLAN IDs, and not the computation
-    of the difference. Therefore the check also finds errors of this computation.
+    The check does not use the computation of the difference, and therefore also finds errors of this computation.
     """
     owned = find_owned_vlans(observed, scope.created, scope.known)
     used = VlanSet(vlan for vlans in observed.elsewhere.values() for vlan in vlans)
@@ -163,8 +160,8 @@ def check_edge_scope(name: Name, scope: EdgeScope, difference: EdgeDifference) -
 def check_edge_ownership(name: Name, scope: EdgeScope, observed: EdgeObserved, difference: EdgeDifference) -> None:
     """Raise Unsafe if a difference changes a VLAN in other use, or deletes a circuit that SBF cannot have created.
 
-    SBF cannot have created a circuit if SBF neither recorded the circuit's VLAN ID as created on this edge, nor has
-    ever managed this VLAN ID on this edge (decision 97).
+    SBF cannot have created a circuit whose VLAN ID it neither recorded as created nor ever managed on this edge
+    (decision 97).
     """
     of_remnants = (remnant.vlan for remnant in difference.clear if remnant.vlan is not None)
     deleted = VlanSet([*of_remnants, *(circuit.vlan for circuit in difference.remove)])

@@ -1,12 +1,11 @@
 """The worker scheduler, which starts a worker for every due device.
 
-A device is due immediately when its wanted state changes. After a failure, the device is due after a pause.
+A device is due immediately when its wanted state changes, and after a pause when a reconciliation failed.
 
-Each device that is being reconciled (a busy device) has a thread, so that a slow device does not delay other devices.
-At most ``settings.workers`` devices are busy at the same time. Each second, a query reads all due devices, and finds
-the changes of other replicas. Between these queries, SBF reads only the devices that this replica changed, and the
-devices that can start now (:mod:`.work_queue`). All threads are daemon threads: the process can exit at any time, and
-the revisions in the database show the unfinished work.
+Each busy device has a thread, so that a slow device does not delay others. At most ``settings.workers`` devices are
+busy. Each second, a query reads all due devices, and finds the changes of other replicas. Between these queries, SBF
+reads only the devices that this replica changed or that can start now (:mod:`.work_queue`). All threads are daemon
+threads: the process can exit at any time, because the revisions in the database show the unfinished work.
 """
 
 import random
@@ -32,7 +31,6 @@ log = get_log(__name__)
 
 POLL_INTERVAL_S = 1.0
 COALESCE_S = 0.05
-"""The minimum time between two rounds, in seconds."""
 STOP_TIMEOUT_S = 1.0
 DEVICE_WAIT_S = 10.0
 STALLED_AFTER_S = 30.0
@@ -45,7 +43,7 @@ def start_thread(work: Callable[[], None], name: str) -> None:
 
 
 def _try_step(step: Callable[[], None]) -> bool:
-    """Run a step. Return whether the step succeeded. Log an error, because no error may end the service."""
+    """Run a step, and return whether it succeeded. Log an error, because no error may end the service."""
     try:
         step()
     except DatabaseUnavailable:
@@ -78,7 +76,6 @@ class WorkerScheduler:
     _last_round: float | None = None
     _last_check: float | None = None
     _last_complete: float | None = None
-    """The time of the last successful reading of all due devices."""
     _stopping: bool = False
     _thread: Thread | None = None
 
@@ -106,9 +103,9 @@ class WorkerScheduler:
         return running and self._last_round is not None and self.clock() - self._last_round < STALLED_AFTER_S
 
     def wake(self, changed: Iterable[str]) -> None:
-        """Start the next round early if the change topics ``changed`` contain an element's topic.
+        """Start the next round early if ``changed`` contains an element's topic, such as ``"element:brno-sw1"``.
 
-        An example of such a topic is ``"element:brno-sw1"``. The next round reads these elements.
+        The next round reads these elements.
         """
         elements = [topic.removeprefix(ELEMENT_TOPIC) for topic in changed if topic.startswith(ELEMENT_TOPIC)]
         if elements:
@@ -148,10 +145,10 @@ class WorkerScheduler:
         return self._last_complete is None or self.clock() - self._last_complete >= POLL_INTERVAL_S
 
     def run_once(self, *, reads_all: bool = True) -> None:
-        """Run one round: start a worker for each due device.
+        """Run one round: the deadline sweep, at most once a second, and a worker for each due device.
 
-        If ``reads_all`` is false, read only the devices that changed, and the devices that can start now. First run the
-        deadline sweep, unless the sweep ran less than a second ago. Start the workers even if the sweep fails.
+        Unless ``reads_all``, read only the devices that changed or that can start now. The workers start even if the
+        sweep fails.
         """
         if all([_try_step(self._sweep), _try_step(partial(self._start_due, reads_all=reads_all))]):
             self._last_round = self.clock()
@@ -167,7 +164,6 @@ class WorkerScheduler:
             self.sweep.run()
 
     def _pause(self) -> float:
-        """Return the maximum time before the next round, in seconds."""
         since = 0.0 if self._last_complete is None else self.clock() - self._last_complete
         with self._lock:
             return min([max(0.0, POLL_INTERVAL_S - since), *self._queue.list_waits()])
@@ -200,7 +196,7 @@ class WorkerScheduler:
     def _find_removed(self) -> set[Name]:
         """Return the devices that have a session, but that SBF no longer reconciles.
 
-        Return an empty set if the last check was less than a second ago.
+        Return nothing if the last check was less than a second ago.
         """
         if self._last_check is not None and self.clock() - self._last_check < POLL_INTERVAL_S:
             return set()
@@ -210,7 +206,7 @@ class WorkerScheduler:
     def _spawn(self, work: Callable[[], None], name: Name, on_failure: Callable[[], None] = lambda: None) -> None:
         """Run ``work`` in a new thread.
 
-        If the thread cannot start, call ``on_failure``, and mark the device as not busy.
+        If the thread cannot start, mark the device as not busy.
         """
         try:
             self.spawn(work, f"converge-{name}")
@@ -236,8 +232,8 @@ class WorkerScheduler:
         except Exception as error:  # noqa: BLE001 - every error must be recorded as a failure
             log.fault("reconcile_fault", error, element=status.name)
             outcome = ReconcileOutcome.FAILED
-        # One critical section for both calls: otherwise, the scheduler could reconcile the device again before its
-        # failure and pause are recorded.
+        # One critical section: otherwise, the device could be reconciled again before its failure and pause are
+        # recorded.
         with self._lock:
             self._queue.record_outcome(status, outcome)
             self._free(status.name)

@@ -28,10 +28,7 @@ NO_DEADLINE = math.inf, ""
 
 @dataclass(frozen=True, slots=True)
 class Platforms:
-    """Finds the platform of a device.
-
-    ``of_switch`` and ``of_edge`` raise BadInput for an unknown platform.
-    """
+    """Finds the platform of a device. ``of_switch`` and ``of_edge`` raise BadInput for an unknown platform."""
 
     of_switch: PlatformOf
     of_edge: EdgePlatformOf
@@ -58,7 +55,7 @@ class Platforms:
 class OpenSession(NamedTuple):
     """A driver with its session, created for this device and backbone.
 
-    ``is_lost`` returns whether the device ended the session; False if the driver cannot detect the end of a session.
+    ``is_lost`` returns whether the device ended the session, as far as the driver can detect this.
     """
 
     device: Device
@@ -109,7 +106,7 @@ class DeviceSessions:
                 self._open[name].cancel_scope.allow(until, why)
 
     def clear_deadline(self, name: Name) -> None:
-        """Clear the deadline of a conversation that has ended. If ``disconnect`` was called, end the session."""
+        """Clear the deadline of a conversation that has ended, and end the session after ``disconnect``."""
         with self._lock:
             self._limits.pop(name, None)
             session = self._open.get(name)
@@ -129,7 +126,7 @@ class DeviceSessions:
             session.cancel_scope.cancel(why)
 
     def find_lost(self) -> frozenset[Name]:
-        """Return the devices that ended their session: they may have restarted and must be read again."""
+        """Return the devices that ended their session, for example by a restart: they must be read again."""
         with self._lock:
             sessions = list(self._open.values())
         return frozenset(session.device.name for session in sessions if session.is_lost())
@@ -142,8 +139,7 @@ class DeviceSessions:
     def end_unless_kept(self, name: Name) -> None:
         """End the device's session, unless the device's ``keep_session`` is true.
 
-        Some devices allow few sessions. If this session stayed open, another replica could be unable to connect to such
-        a device.
+        Some devices allow few sessions, and another replica could be unable to connect.
         """
         session = self._open.get(name)
         if session is not None and not session.device.keep_session:

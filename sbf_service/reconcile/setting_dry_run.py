@@ -1,8 +1,8 @@
 """Dry runs of a new pool or topology: SBF reads the affected devices, and does not change them.
 
-The result contains the differences that workers would apply. If an affected device is in the present topology, and its
-description does not change, SBF also records the device's VLAN IDs *in other use*: the VLAN IDs that serve something
-other than SBF's clusters. When the administrator then sets the pool, SBF does not allocate the recorded VLAN IDs.
+The result contains the differences that workers would apply. For affected devices of the present topology whose
+description does not change, SBF records the VLAN IDs *in other use*. SBF then does not allocate these VLAN IDs when the
+administrator sets the pool.
 """
 
 from collections.abc import Callable, Iterator
@@ -42,8 +42,8 @@ class _DeviceAnswer:
 class DryRunPlan:
     """The tasks that workers would have for the affected devices after a change.
 
-    ``at`` is the time when the plan was made. ``known`` contains the devices whose description in the topology does not
-    change. ``paths`` contains the changes of live clusters' paths.
+    The plan was made at ``at``. ``known`` contains the devices whose description does not change, ``paths`` the changed
+    paths of live clusters.
     """
 
     tasks: tuple[ReconcileTask, ...]
@@ -62,9 +62,9 @@ class SettingDryRun:
     limit_s: float = READ_LIMIT_S
 
     def plan(self, change: Callable[[Unit], None]) -> DryRunPlan:
-        """Call ``change`` in a transaction, find the affected devices, and roll the transaction back.
+        """Find the devices that ``change`` affects, in a transaction that is rolled back, and return their tasks.
 
-        Return the tasks of these devices. Raise the errors of ``change``.
+        Raise the errors of ``change``.
         """
         with self.store.dry_run() as unit:
             former = _find_topology(unit)
@@ -76,7 +76,10 @@ class SettingDryRun:
             return DryRunPlan(tasks, known, paths, unit.now)
 
     async def preview(self, plan: DryRunPlan) -> ChangeDryRun:
-        """Read every device of a plan, in parallel. Return the differences. Raise ServiceBusy if no thread is free."""
+        """Read every device of a plan in parallel, and return the differences.
+
+        Raise ServiceBusy if no thread is free.
+        """
 
         def read(task: ReconcileTask) -> _DeviceAnswer:
             return self._read(task, plan)
@@ -106,7 +109,7 @@ class SettingDryRun:
     def _exclude_workers(self, name: Name) -> AbstractContextManager[object]:
         """Exclude all replicas' workers from a device within the context.
 
-        A device that is not in the database yet has no lease: exclude only this replica's workers from such a device.
+        A device that is not in the database has no lease, so only this replica's workers are excluded.
         """
         is_new = bool(self.scheduler.statuses.find_removed([name]))
         return self.scheduler.exclude_workers(name) if is_new else hold_device(self.scheduler, name)
@@ -115,8 +118,8 @@ class SettingDryRun:
     def _open_separate_session(self, task: ReconcileTask) -> Iterator[ReconcilableDriver]:
         """Yield a driver for a device that is new or has a new description. End the driver's session afterwards.
 
-        No lease limits this session, so a timer ends the session. Without the timer, a device that sends single bytes
-        could exclude the workers forever.
+        No lease limits this session. A timer ends it: a device that sends single bytes could exclude the workers
+        forever.
         """
         sessions = self.scheduler.worker.sessions
         login, limit_s = make_login(task.device, sessions.settings), sessions.settings.timing.conversation_timeout
@@ -132,9 +135,9 @@ class SettingDryRun:
 
 
 def _compare_device(reading: DeviceReading, driver: ReconcilableDriver, now: datetime) -> _DeviceAnswer:
-    """Return the difference of a device, and the VLANs and ports in other use on the device.
+    """Return the difference of a device, and its VLANs and ports in other use.
 
-    Raise Unsafe if the difference changes a VLAN in other use, or changes anything outside the scope of the task.
+    Raise Unsafe if the difference changes a VLAN in other use or anything outside the scope.
     """
     task = reading.task
     reading.check_scope()

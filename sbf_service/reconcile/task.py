@@ -48,8 +48,7 @@ class SwitchTask(ReconcileTask):
     def interpret(self, observed: SwitchObserved) -> "SwitchTaskReading":
         """Mark the VLANs in other use in ``observed``, and return a reading with the marked state.
 
-        After a restore of the database, some VLAN IDs are held (``store/unchecked_elements.py``). A held VLAN ID stays
-        in the wanted state of the reading (``task.wanted``) only on the ports that already carry the VLAN ID.
+        A held VLAN ID (``store/unchecked_elements.py``) stays wanted only on ports that already carry it.
         """
         marked = mark_foreign_vlans(observed, self.scope.created, self.scope.known)
         wanted, postponed = limit_switch(self.wanted, marked, self.held)
@@ -99,9 +98,8 @@ class SwitchTaskReading(DeviceReading):
     def owned(self) -> VlanSet:
         """The VLAN IDs that belong to SBF on this switch.
 
-        An existing VLAN belongs to SBF if the VLAN's name, or the record of created VLANs, shows that SBF created the
-        VLAN. A recorded VLAN ID that is wanted or on a port belongs to SBF even if the VLAN does not exist or has
-        another name.
+        The name of an existing VLAN, or the record of created VLANs, shows that SBF created it. A recorded VLAN ID that
+        is wanted or on a port belongs to SBF in any case.
         """
         created, known = self.task.scope.created, self.task.scope.known
         on_ports = VlanSet(vlan for vlans in self.observed.ports.values() for vlan in vlans)
@@ -120,7 +118,7 @@ class SwitchTaskReading(DeviceReading):
         )
 
     def check_scope(self, scope: SwitchScope | None = None) -> None:
-        """Raise Unsafe if the difference changes anything outside ``scope``. The default is the scope of the task."""
+        """Raise Unsafe if the difference changes anything outside ``scope``."""
         read_back.check_switch_scope(self.task.name, scope or self.task.scope, self.difference)
 
     def check_not_in_use(self) -> None:
@@ -158,8 +156,7 @@ class EdgeTask(ReconcileTask):
     def interpret(self, observed: EdgeObserved) -> "EdgeTaskReading":
         """Return a reading with an observed state.
 
-        After a restore of the database, some VLAN IDs are held (``store/unchecked_elements.py``). The wanted state in
-        the reading's task omits each circuit with a held VLAN ID, if the edge does not have this circuit yet.
+        A held VLAN ID (``store/unchecked_elements.py``) stays wanted only in circuits that the edge already has.
         """
         wanted, postponed = limit_edge(self.wanted, observed, self.held)
         return EdgeTaskReading(replace(self, wanted=wanted, postponed=self.postponed | postponed), observed)
@@ -207,14 +204,11 @@ class EdgeTaskReading(DeviceReading):
         return set(self.difference.add) <= set(wanted.circuits)
 
     def check_scope(self, scope: EdgeScope | None = None) -> None:
-        """Raise Unsafe if the difference changes anything outside ``scope``. The default is the scope of the task."""
+        """Raise Unsafe if the difference changes anything outside ``scope``."""
         read_back.check_edge_scope(self.task.name, scope or self.task.scope, self.difference)
 
     def check_ownership(self) -> None:
-        """Raise Unsafe if the difference changes a VLAN in other use.
-
-        Also raise Unsafe if the difference deletes a circuit that SBF cannot have created.
-        """
+        """Raise Unsafe if the difference changes a VLAN in other use, or deletes a circuit that is not SBF's."""
         read_back.check_edge_ownership(self.task.name, self.task.scope, self.observed, self.difference)
 
     @property

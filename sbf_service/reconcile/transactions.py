@@ -1,6 +1,6 @@
 """The database transactions of the workers. Each method runs one transaction.
 
-With the protocol :class:`WorkerTransactions`, tests can inject faults, or replace the database by a store in memory.
+Tests can replace the database by another :class:`WorkerTransactions`.
 """
 
 from dataclasses import dataclass
@@ -66,16 +66,14 @@ class WorkerTransactions(Protocol):
     def announce(self, reading: DeviceReading, why: str, *, drifted: bool) -> bool:
         """Record ``reading.difference`` and a pending save, before the device is changed. Renew the lease.
 
-        The difference consists of the changes that turn the observed state into the wanted state. ``why`` is the reason
-        of these changes, for the audit log. Return False and record nothing in three cases:
+        ``why`` is the reason of the changes, for the audit log. Return False and record nothing in three cases:
 
         - The difference changes anything outside the device's current scope (`SwitchScope` or `EdgeScope`).
         - The topology has changed, and the difference adds something that is no longer wanted.
         - The topology now describes another device with this name.
 
-        If the device has ``drifted``, reset its confirmed revision, even if the difference is empty. For example, if
-        somebody shut down a port, the device has drifted, but the difference is empty, because SBF does not enable this
-        port.
+        If the device has ``drifted``, reset its confirmed revision, even if the difference is empty: SBF does not
+        repair all drift, such as a port that somebody shut down.
 
         Raise LeaseLostError if another worker has acquired the lease. Raise NotFound if the device was removed from the
         topology.
@@ -85,15 +83,15 @@ class WorkerTransactions(Protocol):
         """Record that a device has the wanted state and has saved it. Return whether a newer revision is wanted.
 
         If the topology now describes another device with this name, record nothing and return True. Raise
-        LeaseLostError if another worker has acquired the lease. If this worker has already ``changed`` the device,
-        first record that the next worker must read the device again, and then raise the error.
+        LeaseLostError if another worker has acquired the lease. If this worker has ``changed`` the device, record
+        before this error that the next worker must read the device again.
         """
 
     def fail(self, name: Name, fence: int, report: ErrorReport, task: ReconcileTask | None) -> None:
         """Record an element's error report. ``task`` is None if the task could not be read.
 
-        If another worker has acquired the lease, or the topology now describes another device with this name, record
-        instead that the next worker must read the element. Raise NotFound if the topology lacks the element.
+        Record only that the next worker must read the element if another worker has acquired the lease, or the topology
+        now describes another device. Raise NotFound if the topology lacks the element.
         """
 
 
@@ -106,7 +104,7 @@ class StoreWorkerTransactions:
     holder: str
 
     def acquire_lease(self, name: Name) -> int | None:
-        """Acquire an element's lease. Return the fencing token, or None while another holder has the lease."""
+        """Acquire an element's lease."""
         with self.store.change_row(who=self.holder) as unit:
             return acquire_lease(unit, name, self.holder, self.timing.lease)
 
@@ -116,12 +114,12 @@ class StoreWorkerTransactions:
             return renew_lease(unit, name, fence, self.timing.lease)
 
     def release_lease(self, name: Name, fence: int) -> None:
-        """Release the lease with fencing token ``fence``. Do nothing if another holder has acquired the lease."""
+        """Release the lease with fencing token ``fence``."""
         with self.store.change_row(who=self.holder) as unit:
             release_lease(unit, name, fence)
 
     def read_task(self, name: Name, fence: int) -> ReconcileTask:
-        """Return a device's task from one snapshot. Raise NotFound for an unknown device."""
+        """Return a device's task from one snapshot."""
         return read_task(self.store, name, fence)
 
     def announce(self, reading: DeviceReading, why: str, *, drifted: bool) -> bool:
@@ -153,11 +151,10 @@ class StoreWorkerTransactions:
         return self.store.change_scope(partial(find_element_scope, name=task.name), record, who=self.holder)
 
     def confirm(self, reading: DeviceReading, *, changed: bool) -> bool:
-        """Record that a device has the wanted state and has saved it. Return whether a newer revision is wanted.
+        """Record that a device has the wanted state and has saved it.
 
-        If the topology now describes another device, record nothing and return True. If another worker has acquired the
-        lease, commit before raising LeaseLostError. If this worker has already ``changed`` the device, the committed
-        transaction increments the device's wanted revision, so that the next worker reads the device again.
+        If this worker has ``changed`` the device, commit an increment of the device's wanted revision before raising
+        LeaseLostError, so that the next worker reads the device again.
         """
         task = reading.task
 
@@ -230,7 +227,6 @@ class StoreWorkerTransactions:
 
 
 def _describe_errors(reading: DeviceReading) -> dict[int, str]:
-    """Return the errors of a device's confirmation, by VLAN ID."""
     task, foreign = reading.task, reading.observed.foreign
     held, blocked = describe_held_vlans(task.postponed), describe_blocked_vlans(reading.blocked, foreign)
     return describe_shared_vlans(task.wanted.vlans, foreign) | held | blocked
@@ -239,10 +235,9 @@ def _describe_errors(reading: DeviceReading) -> dict[int, str]:
 def _is_outdated(unit: Unit, reading: DeviceReading) -> bool:
     """Return whether the topology has changed, and the difference adds something that is no longer wanted.
 
-    A change of the topology takes effect at once, without a confirmation of the device. A port that carried a cluster
-    in the former topology can be a port of another transport in the new topology. In contrast, the VLAN ID of a cluster
-    that ends stays claimed until the device has confirmed the removal. Therefore, if only the end of a cluster has
-    changed the wanted state, the worker may still apply a difference that adds the cluster's VLAN.
+    A changed topology takes effect at once: a port that carried a cluster can now belong to another transport. A
+    difference that adds the VLAN of an ending cluster may still be applied, because the VLAN ID stays claimed until the
+    device has confirmed the removal.
     """
     task = reading.task
     is_current = require_element(unit, task.name).wanted_revision == task.revision
@@ -252,7 +247,7 @@ def _is_outdated(unit: Unit, reading: DeviceReading) -> bool:
 
 
 def _is_replaced(unit: Unit, task: ReconcileTask) -> bool:
-    """Return whether the topology has changed since the task was read, and the name may now denote another device.
+    """Return whether the topology has changed since the task was read, and the name may denote another device.
 
     Raise NotFound for a removed element. A removed switch with ports to restore is still the same device.
     """

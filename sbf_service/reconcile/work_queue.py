@@ -1,9 +1,9 @@
 """The queue of a replica's worker scheduler: busy devices, pauses after failures, and devices that wait for a worker.
 
-A complete reading of the database finds all due devices. With thousands of due devices, for example after an outage of
-a site, this reading takes longer than the creation of many clusters. Between two complete readings, the scheduler
-therefore reads only single devices: the devices that changed, and `CANDIDATES` waiting devices for each free worker.
-SBF starts a worker only for a device whose status was read in the same round.
+With thousands of due devices, for example after an outage of a site, a reading of all due devices takes longer than the
+creation of many clusters. Between these readings, the scheduler therefore reads only the devices that changed, and
+`CANDIDATES` waiting devices for each free worker. SBF starts a worker only for a device whose status was read in the
+same round.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -25,13 +25,11 @@ from sbf_service.settings import ServiceSettings
 from virtcloud.model.values import Name
 
 MAX_NAMED: Final = 200
-"""The maximum number of changed devices that one reading selects by name. For more changed devices, SBF reads all due
-devices.
-"""
+"""The maximum number of changed devices that one reading selects by name, instead of all due devices."""
 CANDIDATES: Final = 4
 """The number of waiting devices that one reading selects for each free worker.
 
-All replicas have the same waiting devices in the same order. Another replica may have reconciled the first ones.
+All replicas have the same waiting devices in the same order, so another replica may have reconciled the first ones.
 """
 
 
@@ -46,9 +44,8 @@ class WorkQueue:
     - ``waiting``: the devices that were due at the last reading, but found no free worker. The most urgent device is
       first.
     - ``changed``: the elements to read in the next round.
-    - ``since``: the database's time at the first query, or an earlier time if the database's clock stepped backwards.
-      A device that was last read before ``since`` is due, because the device may have restarted while this replica was
-      stopped.
+    - ``since``: a device that was last read before this time of the database is due, because it may have restarted
+      while this replica was stopped.
     """
 
     settings: ServiceSettings
@@ -73,16 +70,16 @@ class WorkQueue:
     def select(self, lost: Collection[Name], *, reads_all: bool) -> DueDevices | None:
         """Return the condition by which the database query selects devices that may be due.
 
-        ``lost`` are the devices that ended their sessions. If ``reads_all`` is true, or if more than ``MAX_NAMED``
-        devices changed, the condition selects all due devices, all devices in ``lost``, and all devices whose last
-        reconciliation failed. Otherwise, the condition selects these devices, if they are not busy:
+        ``lost`` are the devices that ended their sessions. If ``reads_all``, or if more than ``MAX_NAMED`` devices
+        changed, select all due devices, and all devices that are in ``lost`` or whose last reconciliation failed.
+        Otherwise, select these devices, if they are not busy:
 
         - the changed devices,
         - up to ``room`` devices in ``lost``,
         - up to ``room`` devices whose pause after a failure has ended,
         - up to `CANDIDATES` * ``room`` waiting devices.
 
-        If ``reads_all`` is false, return None if no worker can start, or if there is no device to select.
+        Unless ``reads_all``, return None if no worker can start, or if there is no device to select.
         """
         drift_interval, room = timedelta(seconds=self.settings.timing.drift_interval), self.room
         if not reads_all and not room:
@@ -128,12 +125,12 @@ class WorkQueue:
         self.waiting = rest
 
     def release(self, name: Name) -> None:
-        """Mark a device as not busy. The next round reads the device."""
+        """Mark a device as not busy, so that the next round reads it."""
         self.busy.discard(name)
         self.changed.add(name)
 
     def record_outcome(self, status: DeviceStatus, outcome: ReconcileOutcome) -> None:
-        """Record the outcome of a reconciliation. After a failure, the device must pause before the next attempt."""
+        """Record the outcome of a reconciliation. A failed device must pause before the next attempt."""
         before = self.retries.pop(status.name, None)
         if outcome is ReconcileOutcome.FAILED:
             pause = (self.settings.timing.retry_first, self.settings.timing.retry_most)

@@ -2,12 +2,10 @@
 
 The steps are: acquire the lease, read, compare, apply, read back, save, read, confirm. No database transaction is open
 during the conversation with the device. The worker commits the audit row and the pending save before the device
-receives a change. Therefore the audit row and the pending save exist even after a crash, and a later worker saves the
-configuration.
+receives a change, so that a later worker saves the configuration after a crash.
 
-If the device restarts between the read-back and the save, the save stores the configuration that the device loaded at
-the restart, without the change. The reading after the save detects this error. A restart after the save loses no
-change, because the device loads the saved configuration.
+If the device restarts between the read-back and the save, the save stores a configuration without the change. The
+reading after the save detects this.
 """
 
 from collections.abc import Callable, Iterator
@@ -46,7 +44,6 @@ class ReconcileOutcome(Enum):
 
 
 HoldLease = Callable[[Name, Callable[[], int | None]], AbstractContextManager[int | None]]
-"""The type of :meth:`LeaseHeartbeats.hold`."""
 
 
 @contextmanager
@@ -71,8 +68,8 @@ class Worker:
     def reconcile(self, name: Name, *, save_now: bool = False) -> ReconcileOutcome:
         """Reconcile a device once. An error of the device is recorded, not raised.
 
-        Raise DatabaseUnavailable if the database does not answer. If ``save_now`` is true, save even during the pause
-        after a failed save: an administrator may have removed the cause of the failure.
+        Raise DatabaseUnavailable if the database does not answer. If ``save_now``, save even during the pause after a
+        failed save, whose cause an administrator may have removed.
         """
         with work_for(current_call()), self.hold_lease(name) as fence:
             if fence is None:
@@ -100,7 +97,7 @@ class Worker:
     def _with_lease(self, name: Name, fence: int, *, save_now: bool) -> ReconcileOutcome:
         """Reconcile a device whose lease this worker holds.
 
-        If the device cannot be read, record the device as unreachable.
+        Record a device that cannot be read as unreachable.
         """
         was_read = False
         task: ReconcileTask | None = None
@@ -157,9 +154,7 @@ class Worker:
     def _announce(self, reading: DeviceReading, *, drifted: bool) -> bool:
         """Record the difference and a pending save before the device receives the change.
 
-        If the device has ``drifted``, also reset its confirmed revision. Record nothing and return False if an
-        administrator has since changed the managed scope or the topology, and the difference is no longer allowed or
-        wanted.
+        Record nothing and return False if the difference is no longer allowed or wanted.
         """
         task = reading.task
         why = f"the device changed after revision {task.confirmed}" if drifted else _describe_reason(reading)
@@ -171,8 +166,8 @@ class Worker:
     def _apply(self, driver: ReconcilableDriver, before: DeviceReading) -> DeviceReading:
         """Apply the difference, and read the device again.
 
-        Raise ReconcileStoppedError if the device refused or does not carry a part of the difference. Before the error
-        is raised, save the accepted parts, because other clusters use these parts.
+        Raise ReconcileStoppedError if the device refused or does not carry a part of the difference. Save the accepted
+        parts before, because other clusters use them.
         """
         task = before.task.with_created(before.difference.added_vlan_ids)
         refusal: Refused | None = None
@@ -189,10 +184,9 @@ class Worker:
     def _save_accepted_part(
         self, driver: ReconcilableDriver, before: DeviceReading, after: DeviceReading, refusal: Refused
     ) -> ErrorReport:
-        """Save the accepted part of a refused change, and earlier unsaved changes. Return the report of ``refusal``.
+        """Save the accepted part of a refused change, and earlier unsaved changes, and return the report.
 
-        During the pause after a failed save, only return the report. If the save fails now, return a report of both
-        errors.
+        Do not save during the pause after a failed save. Report a failure of the save, too.
         """
         report = make_error_report(refusal)
         if before.observed == after.observed and before.is_saved:
@@ -206,10 +200,6 @@ class Worker:
         return replace(report, saved=saved.observed)
 
     def _save(self, driver: ReconcilableDriver, reading: DeviceReading) -> DeviceReading:
-        """Save, and read the device again.
-
-        Raise ReconcileStoppedError if the save failed, or if the device does not carry the wanted state afterwards.
-        """
         try:
             saved = _save_and_read(driver, reading)
         except ElementError as error:
@@ -220,12 +210,10 @@ class Worker:
 
 
 def _postpone_save(task: ReconcileTask) -> ReconcileOutcome:
-    """Return ``FAILED`` without a save, because the pause after a failed save has not ended.
+    """Return ``FAILED`` without a save, during the pause after a failed save.
 
-    A reconciliation after the pause saves the configuration. Usually, the error report of the failed save remains until
-    that reconciliation. But if the device's last reading before the current reconciliation failed, the report of the
-    failed reading has replaced the report of the failed save. In this case, raise ReconcileStoppedError with a new
-    report.
+    The error report of the failed save usually remains until the next save. If the report of a failed reading has
+    replaced it, raise ReconcileStoppedError with a new report.
     """
     log.info("save_postponed", element=task.name, revision=task.revision)
     if not task.reachable:

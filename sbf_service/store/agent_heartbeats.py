@@ -1,7 +1,7 @@
 """Collects the heartbeats of polling agents, so that one transaction records many heartbeats.
 
-Each poll is a heartbeat, even if SBF answers the poll from memory. This module does not collect the heartbeats of other
-calls: :mod:`sbf_service.store.leases` writes these heartbeats to the database.
+Each poll is a heartbeat, even if SBF answers the poll from memory. :mod:`sbf_service.store.leases` records the
+heartbeats of other calls.
 """
 
 import json
@@ -60,13 +60,12 @@ class AgentElement:
 class AgentHeartbeats:
     """The heartbeats of polling agents, until :meth:`record` writes the heartbeats to the database. Thread-safe.
 
-    If an agent's heartbeat in the database is older than ``find_max_age()``, :meth:`receive` and :meth:`receive_many`
-    record the agent's next poll immediately.
+    If the recorded heartbeat of an agent is older than ``find_max_age()``, its next poll is recorded immediately.
     """
 
     store: Store
     find_max_age: Callable[[], timedelta]
-    """A function that returns the maximum age, which a reload of the settings can change."""
+    """The maximum age, which a reload of the settings can change."""
     _pending: dict[str, datetime] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
@@ -74,14 +73,14 @@ class AgentHeartbeats:
     def max_wait(self) -> float:
         """The maximum delay of the answer to a poll, in seconds.
 
-        After a longer delay, the agent's next heartbeat could arrive too late.
+        After a longer delay, the agent's next heartbeat could be too late.
         """
         return self.find_max_age().total_seconds()
 
     def receive(self, name: str) -> AgentElement:
-        """Receive an agent's heartbeat. Return the agent's element.
+        """Receive an agent's heartbeat, and return the agent's element.
 
-        Raise NotFound for an unknown element. Raise Conflict for a device, which has no agent.
+        Raise NotFound for an unknown element, and Conflict for a device, which has no agent.
         """
         found = self.receive_many([name])[name]
         if isinstance(found, VirtcloudError):
@@ -89,7 +88,7 @@ class AgentHeartbeats:
         return found
 
     def find(self, name: str) -> AgentElement:
-        """Return the element of an agent. Record no heartbeat. Raise the errors of :meth:`receive`."""
+        """Return the element of an agent without a heartbeat. Raise the errors of :meth:`receive`."""
         with self.store.read() as unit:
             row = unit.connection.execute(_READ_AGENT_ELEMENTS, {"names": [name]}).one_or_none()
             if row is None:
@@ -99,7 +98,7 @@ class AgentHeartbeats:
     def receive_many(self, names: Collection[str]) -> dict[str, AgentElement | VirtcloudError]:
         """Receive the heartbeats of at most 500 agents, with one query.
 
-        Return the element, or the error that :meth:`receive` would raise, for each name.
+        Return, for each name, the element or the error that :meth:`receive` would raise.
         """
         with self.store.read() as unit:
             rows = unit.connection.execute(_READ_AGENT_ELEMENTS, {"names": list(names)}).all()
@@ -127,9 +126,9 @@ class AgentHeartbeats:
     def record(self, names: Collection[str] | None = None) -> None:
         """Write the pending heartbeats of the elements ``names`` (None: of all elements) to the database.
 
-        The times are rounded down to whole seconds, so that one statement records all heartbeats of a second. If
-        another transaction has locked an element's row, the element's heartbeat stays pending, because waiting for this
-        lock could cause a deadlock. If the transaction of this method fails, all heartbeats stay pending.
+        One statement records all heartbeats of a second, because the times are rounded down to whole seconds. A
+        heartbeat stays pending if another transaction has locked the element's row: waiting for the lock could cause a
+        deadlock. After a failure of the transaction, all heartbeats stay pending.
         """
         with self._lock:
             found = {name: at for name, at in self._pending.items() if names is None or name in names}

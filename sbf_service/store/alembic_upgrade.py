@@ -1,7 +1,6 @@
 """Applies migrations with Alembic.
 
-The import of Alembic takes a quarter of a second. Therefore, ``database_migration.upgrade_database`` imports this
-module only for a database that lacks migrations.
+The import of Alembic takes a quarter of a second, and is only needed for a database that lacks migrations.
 """
 
 from importlib.resources import files

@@ -39,13 +39,16 @@ MAX_INDEXED_SITES = 16
 WINDOW_SIZES = (16, 128, 1024, 4096)
 """The limits of successive queries for free VLAN IDs of a site.
 
-SBF uses a larger limit only if the result of the smaller limit does not determine the choice.
+SBF uses a larger limit only if the smaller one does not determine the choice.
 """
 NO_VLANS = VlanSet()
 
 _SITES = bindparam("sites", type_=NAME_TYPE, expanding=True)
 _JOINED = func.aggregate_strings(cast(ClaimRow.vlan, Text), ",")
-"""All claimed VLAN IDs of a site in one text, such as ``"101,102"``: much faster than a row for each VLAN ID."""
+"""All claimed VLAN IDs of a site in one text, such as ``"101,102"``.
+
+Reading one text is much faster than reading a row for each VLAN ID.
+"""
 _READ_POOLS = select(SiteRow.name, SiteRow.pool).where(SiteRow.name.in_(_SITES))
 _READ_CLAIMS = select(ClaimRow.site, _JOINED).where(ClaimRow.site.in_(_SITES)).group_by(ClaimRow.site)
 _READ_QUARANTINED = _READ_CLAIMS.where(
@@ -63,13 +66,13 @@ def _make_window_query(size: int, *conditions: ColumnElement[bool]) -> Select[da
 
     The rows are in the order of the last releases at the site. The columns are the time of the last release, the VLAN
     ID, and the number of the cluster's sites at which the VLAN ID is free and was not released after this time. If this
-    number equals the number of all the cluster's sites, the VLAN ID is free at all these sites, and was released later
-    at none of these sites.
+    number is the number of all the cluster's sites, the VLAN ID is free at all of them, and was not released later at
+    any.
 
-    The limit is in a subquery, so that the database applies the limit before counting rows of other sites. The limit is
-    a literal of the statement: with a bound parameter, PostgreSQL plans the statement at each execution. The expression
-    ``coalesce`` prevents the use of the index of release times, in which the database would read all VLAN IDs of a site
-    that were released earlier. The primary key finds a single row.
+    The limit is in a subquery, so that the database applies it before counting rows of other sites. The limit is a
+    literal: PostgreSQL would plan a statement with a bound parameter at each execution. The expression ``coalesce``
+    prevents the use of the index of release times, in which the database would read all VLAN IDs of a site that were
+    released earlier.
     """
     of_site = FreeVlanRow.site == bindparam("site", type_=NAME_TYPE)
     rows = select(FreeVlanRow.since, FreeVlanRow.vlan).where(of_site, *conditions)
@@ -83,9 +86,7 @@ def _make_window_query(size: int, *conditions: ColumnElement[bool]) -> Select[da
 
 _READ_WINDOW = {size: _make_window_query(size) for size in WINDOW_SIZES}
 _READ_WINDOW_ON_TRANSPORT = {size: _make_window_query(size, ~is_taken(FreeVlanRow.vlan)) for size in WINDOW_SIZES}
-"""These queries omit the VLAN IDs in use on the transport before the limit applies. The database looks up each VLAN ID
-by an index.
-"""
+"""These queries omit the VLAN IDs in use on the transport before the limit applies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +115,12 @@ def allocate_network_ids(
 
     Raise NoSuchHost for an unknown host, and NotFound for an unknown site. Raise Conflict if no transport connects the
     sites. Raise VlanNotInPool if a site's pool lacks the requested VLAN ID. Raise NoVlanFree if the requested VLAN ID
-    is not free, or if no VLAN ID or no service ID is free. On a transport that separates networks only by their VLAN
-    IDs, a VLAN ID of another network on the transport is not free at any site (:mod:`.transport_vlans`). The message
-    names another cluster with the requested VLAN ID only if ``sees(owner)`` is true for its owner.
+    is not free, or if no VLAN ID or no service ID is free. A VLAN ID of another network on a VLAN-separated transport
+    is not free at any site (:mod:`.transport_vlans`). The message names another cluster with the requested VLAN ID only
+    if ``sees(owner)``.
 
-    After a restore of the database, also raise NoVlanFree while an element that could carry a VLAN ID of the new
-    cluster is unchecked (:mod:`.unchecked_elements`).
+    Also raise NoVlanFree while an unchecked element could carry the VLAN ID after a restore
+    (:mod:`.unchecked_elements`).
     """
     transport = choose_transport(topology, spec.all_hosts, spec.sites)
     sites = find_sites(topology, spec.all_hosts, spec.sites)
@@ -140,8 +141,8 @@ def allocate_longest_unused(
 ) -> dict[Name, VlanId]:
     """Choose VLAN IDs by the rule of :func:`allocate_vlan_ids`. Raise NoVlanFree if no VLAN ID is free.
 
-    If the transport translates VLAN IDs, the VLAN IDs may differ. For more than :data:`MAX_INDEXED_SITES` sites, or if
-    the fast allocation finds no VLAN ID, read all VLAN IDs of the sites and of the transport.
+    The VLAN IDs may differ if the transport translates VLAN IDs. If the fast allocation finds no VLAN ID, or if there
+    are too many sites for it, read all VLAN IDs of the sites and of the transport.
     """
     translates, vlan_separated = transport is not None and transport.translates, find_vlan_separated(transport)
     if len(sites) <= MAX_INDEXED_SITES:
@@ -187,8 +188,8 @@ def check_not_taken(  # noqa: PLR0913, PLR0917 - the parameters of the message
 ) -> None:
     """Raise NoVlanFree if a network other than ``network`` has a VLAN ID on a transport.
 
-    Do nothing without a transport, or for a transport that is not VLAN-separated (:mod:`.transport_vlans`). The error
-    message begins with ``subject`` and ends with ``remedy``.
+    Only for VLAN-separated transports (:mod:`.transport_vlans`). The message begins with ``subject`` and ends with
+    ``remedy``.
     """
     if transport is not None and (user := find_vlan_user(unit, transport, vlan, network)) is not None:
         raise NoVlanFree(
@@ -227,8 +228,8 @@ def _find_longest_unused(
 ) -> VlanId | None:
     """Return the VLAN ID that is free at all sites and has been unused for the longest time, or None.
 
-    If ``vlan_separated`` is a transport, the VLAN ID must also be free on this transport. A VLAN ID counts as used
-    until its latest release at any of the sites. Apply the rule of :func:`.choose_longest_unused`.
+    The VLAN ID must also be free on the transport ``vlan_separated``, if there is one. A VLAN ID counts as used until
+    its latest release at any of the sites.
     """
     unavailable = frozenset[int]().union(*(excluded[site] for site in sites))
     for size in WINDOW_SIZES:
@@ -245,10 +246,10 @@ def _find_longest_unused(
 
 @dataclass(frozen=True, slots=True)
 class _FreeWindow:
-    """The result of reading some free VLAN IDs of a site. Both attributes are pairs of release time and VLAN ID.
+    """Some free VLAN IDs of a site, as pairs of release time and VLAN ID.
 
-    ``first`` is the first VLAN ID that can be chosen, or None. ``last`` is the last VLAN ID that was read, or None if
-    all free VLAN IDs were read.
+    ``first`` is the first pair that can be chosen, or None. ``last`` is the last pair that was read, or None if all
+    free VLAN IDs were read.
     """
 
     first: tuple[datetime, int] | None

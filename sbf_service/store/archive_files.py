@@ -1,8 +1,7 @@
-"""Archive files. Before SBF deletes rows from the database, SBF writes the rows as JSON lines into an archive file.
+"""Archive files: SBF writes rows as JSON lines into an archive file, and then deletes them from the database.
 
-A complete file is renamed to its final name, which the caller derives from the first row. If SBF is killed before it
-deletes the rows, the next run writes a file that begins with the same row, and therefore replaces the file of the
-killed run.
+The final name of a complete file depends on the first row. If SBF is killed before it deletes the rows, the next run
+writes the same rows and thereby replaces the file.
 """
 
 import json
@@ -24,11 +23,10 @@ from virtcloud.model.values import format_utc
 
 
 def write_archive(folder: Path, name: str, rows: Iterable[Mapping[str, object]]) -> Path:
-    """Write rows to the file ``name`` in ``folder``, and wait until the disk has them. Return the path.
+    """Write rows to the file ``name`` in ``folder``, wait for the disk, and return the path.
 
-    If root runs this process, a new folder gets the owner of its parent, and the file gets the owner of the folder, so
-    that SBF can write to the folder later. Raise BadInput if the file cannot be written. After this error, an existing
-    file with this name is unchanged.
+    If root runs this process, a new folder gets the owner of its parent, and the file the owner of the folder. Raise
+    BadInput, without changing an existing file, if the file cannot be written.
     """
     path, new = folder / name, folder / f".{name}.new"
     try:

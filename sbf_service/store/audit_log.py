@@ -40,10 +40,10 @@ _OPEN_CHANGES = text(
 class AuditFilter:
     """Selects rows of the audit log by element, cluster key, request ID, actor and time.
 
-    An attribute that is None does not limit the rows. ``since`` and ``until`` are the earliest and the latest time of
-    selected rows. Clusters of different owners may have had the same key ``cluster``. Therefore ``owner`` limits the
-    rows to this owner's clusters, and ``sites`` limits the rows to clusters with a placement at one of these sites. If
-    ``cluster`` is None, ``owner`` and ``sites`` have no effect.
+    An attribute that is None does not limit the rows. ``since`` and ``until`` are the earliest and the latest time.
+    Clusters of different owners may have had the same key ``cluster``. ``owner`` and ``sites`` limit the rows to the
+    clusters of this owner, and to those with a placement at one of these sites; both have no effect without
+    ``cluster``.
     """
 
     element: str | None = None
@@ -81,8 +81,8 @@ def read_entries(
 ) -> list[AuditEntry]:
     """Return at most ``limit`` entries, oldest first.
 
-    If ``after`` is None, return the newest entries. If ``after`` is an ID, return the first entries with a higher ID.
-    Omit entries with an ID above ``newest``.
+    If ``after`` is None, these are the newest entries, otherwise the first entries above this ID. Omit IDs above
+    ``newest``.
     """
     rows = select(AuditRow, ClusterRow.key).outerjoin(ClusterRow, ClusterRow.id == AuditRow.cluster_id)
     rows = rows.where(*selected.conditions()).limit(limit)
@@ -98,13 +98,13 @@ def read_entries(
 def find_settled_id(store: Store, after: int | None = None, pause: Callable[[float], object] = time.sleep) -> int:
     """Return the ID up to which a reader can read the log without missing a row: normally the newest row's ID.
 
-    On PostgreSQL, changes run in parallel, so a row can be committed later than a row with a higher ID. A reader that
-    has read up to the higher ID, and next reads the rows above this ID, would miss the late row. Therefore, wait until
-    the transactions that are open now have ended: normally some milliseconds, at most :data:`PATIENCE_S`. Ignore
-    transactions that began more than a minute ago, because transactions of SBF are shorter.
+    On PostgreSQL, a row can be committed later than a row with a higher ID. A reader that continues above the higher ID
+    would miss the late row. Therefore, wait until the transactions that are open now have ended: normally some
+    milliseconds, at most :data:`PATIENCE_S`. Ignore transactions older than a minute, because transactions of SBF are
+    shorter.
 
     - If a transaction is still open after the wait, and ``after`` is not None, return the last ID before the first gap
-      in the IDs above ``after``. The reader can read the later rows after the end of the transaction.
+      above ``after``.
     - Otherwise, return the ID of the row that was the newest before the wait.
     """
     with store.read() as unit:
@@ -120,7 +120,6 @@ def find_settled_id(store: Store, after: int | None = None, pause: Callable[[flo
 
 
 def _find_end_of_run(store: Store, after: int, newest: int) -> int:
-    """Return the last ID before the first gap in the IDs above ``after``."""
     rows = select(AuditRow.id).where(AuditRow.id > after, AuditRow.id <= newest).order_by(AuditRow.id).limit(MAX_PAGE)
     with store.read() as unit:
         ids = unit.session.scalars(rows).all()

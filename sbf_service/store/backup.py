@@ -1,7 +1,7 @@
 """``sbf backup``: writes the database into a file while SBF runs, except the rows of `OMITTED_TABLES`.
 
-The rows come from one snapshot: on SQLite, a read transaction of the write-ahead log; on PostgreSQL, a transaction with
-the isolation level REPEATABLE READ. Neither transaction blocks writers.
+The rows come from one snapshot, which blocks no writer: a read transaction on SQLite, a transaction with the isolation
+level REPEATABLE READ on PostgreSQL.
 """
 
 import gzip
@@ -68,7 +68,7 @@ def write_backup(engine: Engine, path: Path) -> tuple[datetime, Mapping[str, int
 
 
 def list_columns() -> dict[str, dict[str, ColumnKind]]:
-    """Return the kinds of the columns, by table and column. A table comes after the tables to which it refers."""
+    """Return the kinds of the columns, by table and column. A table follows the tables to which it refers."""
     return {
         table.name: {column.name: find_column_kind(column.type) for column in table.columns}
         for table in Base.metadata.sorted_tables
@@ -115,10 +115,10 @@ def _read_rows(connection: Connection, name: str, columns: Mapping[str, ColumnKi
 
 @contextmanager
 def _create_file(path: Path) -> Iterator[gzip.GzipFile]:
-    """Create a file that only its owner can read. The file gets its name when the whole file is on the disk.
+    """Create a file that only its owner can read. The complete file gets its name when it is on the disk.
 
-    An incomplete file has a random name (``.NAME.….new``), because another backup to ``path`` may run at the same time.
-    If the process is killed, the incomplete file remains.
+    An incomplete file has a random name (``.NAME.….new``), because another backup to ``path`` may run. A killed process
+    leaves the incomplete file behind.
     """
     new: Path | None = None
     try:

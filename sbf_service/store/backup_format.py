@@ -2,9 +2,9 @@
 
 The first line is the header: the format, the versions, and the columns of each table. A line ``{"table": NAME}`` begins
 a table. Each row is a list of values. The last line has the number of rows of each table, and the SHA-256 of all other
-lines. With the SHA-256, ``sbf restore`` detects a truncated or edited file before changing the database.
+lines. With the SHA-256, ``sbf restore`` detects a truncated or edited file before it changes the database.
 
-The values have the same form for SQLite and PostgreSQL, so a backup of one database can be restored into the other.
+A backup of SQLite can be restored into PostgreSQL, and the reverse.
 """
 
 import gzip
@@ -29,7 +29,7 @@ from virtcloud.model.validation_errors import format_validation_errors
 FORMAT = "virtcloud-backup"
 FORMAT_VERSION = 1
 MAX_LINE = 1 << 30
-"""The maximum length of a line, in bytes. The maximum protects the memory of ``sbf restore`` against damaged files.
+"""The maximum length of a line, in bytes, to protect the memory of ``sbf restore``.
 
 The line of a cluster with 4,096 guests and the maximum size of user data has about 70 MB. PostgreSQL stores no value
 above 1 GiB.
@@ -71,7 +71,7 @@ class BackupTrailer(Document):
 
 
 def find_column_kind(type_: TypeEngine[Any]) -> ColumnKind:
-    """Return the kind of a column's values in a backup. Raise TypeError for a type that backups do not support."""
+    """Return the kind of a column's values in a backup. Raise TypeError for an unsupported type."""
     if isinstance(type_, UtcDateTime):
         return "time"
     kinds: tuple[tuple[type[TypeEngine[Any]], ColumnKind], ...] = (
@@ -110,7 +110,6 @@ def _format_line(value: object) -> bytes:
 
 
 def _make_long_row(name: str, first: object, length: int) -> BadInput:
-    """Return the error for a row that a restore could not read. ``first`` is the first value of the row's key."""
     return BadInput(
         f"backup: table {name}, row {first}: expected at most {MAX_LINE} bytes, found {length}: back up the "
         "database with its own program, such as pg_dump, until SBF has deleted the row"
@@ -155,14 +154,14 @@ class BackupWriter:
 
 @dataclass(frozen=True)
 class BackupFile:
-    """A complete backup file, whose checksum is correct. Its rows can be read as often as needed."""
+    """A complete backup file with a correct checksum, whose rows can be read several times."""
 
     path: Path
     header: BackupHeader
     rows: Mapping[str, int]
 
     def read_tables(self) -> Iterator[tuple[str, Iterator[dict[str, object]]]]:
-        """Yield table names and rows. The caller must read all rows of a table before the next table."""
+        """Yield table names and rows. Read all rows of a table before the next table."""
         with gzip.open(self.path) as file:
             lines = _read_lines(file)
             next(lines)
@@ -231,7 +230,6 @@ def _parse_header(path: Path, line: _Line, digest: "hashlib._Hash") -> BackupHea
 
 
 def _check_lines(lines: Iterator[_Line], header: BackupHeader, digest: "hashlib._Hash") -> Mapping[str, int]:
-    """Check all lines after the header. Return the number of rows of each table."""
     rows, name = dict[str, int](), ""
     for raw, line in lines:
         if isinstance(line, list):

@@ -1,6 +1,6 @@
 """Capacity of hosts, and the placement of spreads.
 
-A spread requests a number of equal guests without naming their hosts. SBF chooses a host for each guest.
+A spread requests equal guests, for which SBF chooses hosts.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -74,13 +74,12 @@ def place_spread(
     overcommit: Overcommit = DEFAULT_OVERCOMMIT,
     limits: RequestLimits = DEFAULT_LIMITS,
 ) -> ClusterSpec:
-    """Return the spec with the guests of its spread, each with a chosen host. Return a spec without a spread unchanged.
+    """Return the spec with the guests of its spread, if it has one, each with a chosen host.
 
-    Call this function in the transaction that inserts the cluster: other creations wait for this transaction, so the
-    free capacity does not change (decision 10). Raise NoCapacity if the hosts have too little free capacity. Raise
-    NotFound for an unknown site. Raise Conflict if no transport connects the chosen sites. Raise BeyondLimit if the
-    chosen hosts exceed ``limits``. If the spec joins the network of another cluster, raise the errors of
-    :func:`find_joinable_network`.
+    Call this in the transaction that inserts the cluster, so that the free capacity does not change (decision 10).
+    Raise NoCapacity if the hosts have too little free capacity. Raise NotFound for an unknown site. Raise Conflict if
+    no transport connects the chosen sites. Raise BeyondLimit if the chosen hosts exceed ``limits``. Raise the errors of
+    :func:`find_joinable_network` if the spec joins a network.
     """
     if (spread := spec.spread) is None:
         return spec
@@ -137,7 +136,6 @@ class _HostReader:
                 yield self._make_candidate(site, host, rows[host.name], used, obstacle)
 
     def _read_specs(self, rows: Sequence[ClusterRow]) -> tuple[list[ClusterSpec], frozenset[str]]:
-        """Return the specs of clusters, and the elements of clusters with unreadable rows."""
         specs, unreadable = [], []
         for row in rows:
             try:
@@ -172,7 +170,6 @@ class _HostReader:
         return fault or self._find_path_fault(host.name, taken, silent)
 
     def _find_image_kind(self) -> Hypervisor | None:
-        """Return the image's hypervisor, or None for an image that is not in the catalogue."""
         row = self.unit.session.get(ImageRow, self.spread.image)
         return None if row is None else ImageFormat(row.format).kind
 
@@ -189,7 +186,6 @@ class _HostReader:
         return None
 
     def _check_transport(self, host: Name) -> None:
-        """Raise Conflict if no transport connects the host to the network, or to the hosts in the spec."""
         choose_transport(self.topology, (host, *self.spec.all_hosts), self.spec.sites)
         network, site = self.network, self.topology.site_of[host]
         if network is None or site.name in network.vlans:

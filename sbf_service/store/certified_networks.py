@@ -1,9 +1,8 @@
 """The suspension of publications whose network has guests with uncertified images.
 
-A site may publish ports of a network's guests only if the images of all guests of this network are certified for the
-site. When a guest with an uncertified image is added to the network, or the certification of an image is revoked, the
-same transaction suspends the network's publications at the site. A suspended publication keeps its port, and stays
-suspended until the owner publishes the guest again.
+A site may publish ports only of networks whose guests all have images that are certified for the site. The transaction
+that adds an uncertified guest or revokes a certification also suspends the network's publications at the site. A
+suspended publication keeps its port until the owner publishes the guest again.
 """
 
 from collections.abc import Mapping
@@ -43,8 +42,8 @@ _READ_CERTIFIED = (
 def find_uncertified(unit: Unit, network: str, site: Name) -> str | None:
     """Return the reason why a network must not be published at a site, or None.
 
-    ``network`` is the ID of the cluster that created the network. Include the guests of ended clusters until every
-    element has confirmed the removal: these guests may still run.
+    ``network`` is the ID of the cluster that created the network. Guests of ended clusters count until every element
+    has confirmed the removal: they may still run.
     """
     rows = find_clusters(unit, UNSETTLED, or_(ClusterRow.id == network, ClusterRow.network == network))
     guests = [
@@ -60,8 +59,7 @@ def find_uncertified(unit: Unit, network: str, site: Name) -> str | None:
 def suspend_uncertified(unit: Unit, network: str | None = None) -> None:
     """Suspend each publication whose network has a guest with an image that is not certified for the gateway's site.
 
-    ``network`` limits the suspension to one network. If SBF cannot read the images of a network's guests, also suspend
-    the network's publications.
+    ``network`` limits the suspension to one network. Images that SBF cannot read are not certified.
     """
     statement = _READ_ACTIVE if network is None else _READ_ACTIVE.where(_NETWORK.in_([network]))
     found = unit.session.execute(statement).all()

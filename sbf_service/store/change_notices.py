@@ -1,8 +1,8 @@
 """Notices by which a replica announces its changes to the other replicas, with LISTEN and NOTIFY of PostgreSQL.
 
 A transaction sends the topics of its change with NOTIFY. A topic names what was changed, such as ``element:brno-sw1``.
-PostgreSQL delivers the notice after the commit, and discards it after a rollback. A notice is lost if the connection of
-the listening replica is lost. With SQLite, there is only one replica, and it sends no notices.
+PostgreSQL delivers the notice after the commit. A notice is lost if the connection of the listening replica is lost.
+With SQLite, there is only one replica and no notice.
 """
 
 import json
@@ -23,16 +23,16 @@ MAX_NOTICE_BYTES = 7_000
 MAX_NOTICES = 20
 """The maximum number of notices for one change.
 
-For a change that needs more notices, a replica sends one notice without topics. This notice wakes all waiting calls.
+For larger changes, a replica sends one notice without topics, which wakes all waiting calls.
 """
 _NOTIFY = select(func.pg_notify(CHANNEL, bindparam("notice")))
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeNotice:
-    """A notice of another replica's change, with topics of this change.
+    """A notice of another replica's change.
 
-    ``topics`` is None if the change has more topics than ``MAX_NOTICES`` notices can contain.
+    ``topics`` is None if the topics do not fit into ``MAX_NOTICES`` notices.
     """
 
     topics: frozenset[str] | None
@@ -41,7 +41,7 @@ class ChangeNotice:
 def send_notice(connection: Connection, sender: str, topics: Iterable[str]) -> None:
     """Send the topics of a change to the other replicas. Do nothing on SQLite.
 
-    Call this function in the transaction of the change. ``sender`` is the name of this replica.
+    Call this in the transaction of the change. ``sender`` is the name of this replica.
     """
     if connection.dialect.name != "postgresql":
         return
@@ -52,7 +52,6 @@ def send_notice(connection: Connection, sender: str, topics: Iterable[str]) -> N
 
 
 def _group_topics(topics: Iterable[str]) -> Iterator[list[str]]:
-    """Yield groups of topics. Each group fits into one notice."""
     group, length = list[str](), 0
     for topic in topics:
         size = len(json.dumps(topic)) + 2
@@ -84,8 +83,7 @@ class Doorbell:
     def wait(self, seconds: float, *others: int) -> None:
         """Wait for a ring or for input on one of the file descriptors ``others``, for at most ``seconds``.
 
-        Unlike epoll(7), poll(2) needs no file descriptor of its own. The waiting thread therefore survives while the
-        process can open no file.
+        poll(2) needs no file descriptor of its own, so the thread survives while the process can open no file.
         """
         own, waiting = self._sockets[0].fileno(), selecting.poll()
         for descriptor in (own, *others):
@@ -107,7 +105,7 @@ class NoticeListener:
     own: str
 
     def wait(self, seconds: float, doorbell: Doorbell) -> list[ChangeNotice]:
-        """Wait for a notice or for a ring of ``doorbell``, for at most ``seconds``. Return other replicas' notices.
+        """Return other replicas' notices, after a wait for a notice or a ring of ``doorbell`` of at most ``seconds``.
 
         Raise an error of the database driver if the connection is lost.
         """

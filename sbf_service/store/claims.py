@@ -1,7 +1,7 @@
 """Changes of the claims of VLAN IDs, and of the free VLAN IDs of each site.
 
-At each site, a VLAN ID is never in the table of claims and in the table of free VLAN IDs at the same time. A VLAN ID is
-*in other use* if a device of the site uses the VLAN ID for something other than clusters (``ForeignVlanRow``).
+At each site, a VLAN ID is never both claimed and free. A VLAN ID is *in other use* if a device of the site uses the
+VLAN ID for something other than clusters (``ForeignVlanRow``).
 """
 
 from collections import defaultdict
@@ -64,8 +64,8 @@ def release_vlans(unit: Unit, cluster_id: str) -> None:
 def replace_offered_vlans(unit: Unit, site: str, before: VlanSet, after: VlanSet) -> None:
     """Change a site's free VLAN IDs when the site's pool changes from ``before`` to ``after``.
 
-    Both sets must contain all claimed VLAN IDs. An added VLAN ID counts as never used. An added VLAN ID in other use
-    does not become free.
+    Both sets must contain all claimed VLAN IDs. An added VLAN ID counts as never used, and does not become free while
+    it is in other use.
     """
     foreign = read_foreign_vlans(unit, [site]).get(site, VlanSet())
     removed = [{"of": site, "vlan_id": vlan} for vlan in before - after]
@@ -88,7 +88,7 @@ def exclude_vlans(unit: Unit, site: str, vlans: VlanSet) -> None:
 def include_vlans(unit: Unit, site: str, vlans: VlanSet) -> None:
     """Add VLAN IDs to a site's free VLAN IDs after their other use has ended. Idempotent.
 
-    Claimed VLAN IDs, and VLAN IDs outside the pool, are not added.
+    Skip claimed VLAN IDs and VLAN IDs outside the pool.
     """
     known = (
         unit.connection.execute(select(table.c.vlan).where(table.c.site == site, table.c.vlan.in_(sorted(vlans))))
@@ -102,7 +102,7 @@ def include_vlans(unit: Unit, site: str, vlans: VlanSet) -> None:
 
 
 def read_foreign_vlans(unit: Unit, sites: Collection[str]) -> dict[str, VlanSet]:
-    """Return the VLAN IDs in other use, by site. Omit sites without such a VLAN ID."""
+    """Return the VLAN IDs in other use, by site. Sites without such VLAN IDs are missing."""
     found: dict[str, set[int]] = defaultdict(set)
     for site, vlan in unit.session.execute(_READ_FOREIGN, {"sites": list(sites)}):
         found[site].add(vlan)

@@ -15,7 +15,7 @@ from virtcloud.model.values import Name
 
 @dataclass(frozen=True, slots=True)
 class ClusterCounts:
-    """The number of clusters in each state, and the number of clusters at each site.
+    """The number of clusters in each state, and at each site.
 
     A cluster counts at every site where it has a placement. Ended clusters count only if the filter selects them.
     """

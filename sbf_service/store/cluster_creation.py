@@ -1,8 +1,7 @@
 """Creation of clusters: ``PUT /clusters`` in one transaction.
 
-The transaction chooses the IDs of a new cluster, and inserts the cluster, the claims and the placements with new wanted
-revisions. Other changes of the same sites wait meanwhile. Therefore, the transaction consists of a few prepared
-statements, and the answer needs no further query.
+Other changes of the same sites wait for the transaction, which therefore consists of a few prepared statements. The
+answer needs no further query.
 """
 
 from collections.abc import Mapping
@@ -68,8 +67,8 @@ class PutResult:
 class PutRequest:
     """A request for a cluster, with the limits that apply to the caller.
 
-    An error message names another cluster only if ``sees(owner)`` is true for that cluster's owner. If a host requests
-    a job's cluster, ``starter`` is this host, and the batch server has to confirm the job (:mod:`.job_proofs`).
+    An error message names another cluster only if ``sees(owner)`` is true for its owner. If a host requests a job's
+    cluster, ``starter`` is this host, and the batch server must confirm the job (:mod:`.job_proofs`).
     """
 
     key: str
@@ -100,10 +99,10 @@ def put_cluster(  # noqa: PLR0913 - the request, its caller and the caller's lim
     Raise NotFound for an unknown host, site, network or destination. Raise Gone for an attempt that has ended. Raise
     QuotaExceeded if the owner's quota forbids the cluster. Raise Forbidden if the owner may not use a host, an image or
     the network, or if ``starter`` requests a spread. Raise Conflict if another cluster uses the key, the name, the VLAN
-    ID or an access port. Also raise Conflict if the topology does not connect the sites. Raise NoVlanFree if no VLAN ID
-    or no service ID is free. Raise NoGateway if the cluster needs a gateway, and SBF finds no suitable gateway. Raise
-    NoCapacity if the hosts have too little free capacity. Raise BeyondLimit if SBF chose more hosts than ``limits``
-    permit. Raise JobUnproven until the batch server has confirmed the job.
+    ID or an access port, or if the topology does not connect the sites. Raise NoVlanFree if no VLAN ID or no service ID
+    is free. Raise NoGateway if the cluster needs a gateway, and none is suitable. Raise NoCapacity if the hosts have
+    too little free capacity. Raise BeyondLimit if SBF chose more hosts than ``limits`` permit. Raise JobUnproven until
+    the batch server has confirmed the job.
 
     A request with a higher attempt number first drains the earlier cluster. Raise AttemptWaits until the earlier
     cluster has ended.
@@ -125,7 +124,7 @@ def _needs_everything(put: PutRequest) -> bool:
 def _find_scope(unit: Unit, put: PutRequest) -> LockScope:
     """Return the sites and names that a creation must lock.
 
-    If SBF will refuse the request because of its hosts or sites, the result contains no sites.
+    The result has no sites if SBF will refuse the request because of its hosts or sites.
     """
     spec = put.request.spec
     names = {f"cluster {put.key}", f"cluster {spec.name or put.key}"}
@@ -145,8 +144,7 @@ def _find_scope(unit: Unit, put: PutRequest) -> LockScope:
 def _put(unit: Unit, new_id: str, put: PutRequest) -> PutResult | AttemptWaits | JobUnproven | Forbidden:
     """Execute a request.
 
-    Return AttemptWaits and the errors of the job's confirmation (JobUnproven and Forbidden) instead of raising them: an
-    exception would undo the changes of the transaction.
+    AttemptWaits and the errors of the job's confirmation are returned, because an exception would undo the transaction.
     """
     key, spec, holders = put.key, put.request.spec, find_key_holders(unit, put.key)
     row = holders.newest
@@ -180,7 +178,7 @@ def _put(unit: Unit, new_id: str, put: PutRequest) -> PutResult | AttemptWaits |
 def _create(unit: Unit, new: NewCluster, reserved: ReservedVlans) -> ClusterView:
     """Insert the cluster, its claims and its placements.
 
-    A cluster that joins a network has no claims. Instead, the network gets claims at new sites (`_extend_network`).
+    A cluster that joins a network has no claims, but the network gets claims at new sites (`_extend_network`).
     """
     topology = read_topology(unit)
     planned = plan_cluster(unit, topology, new, reserved)
@@ -214,8 +212,7 @@ def _create(unit: Unit, new: NewCluster, reserved: ReservedVlans) -> ClusterView
 def _find_changed_hosts(unit: Unit, planned: PlannedCluster) -> frozenset[str]:
     """Return the hosts whose wanted documents change because the new cluster joins their network.
 
-    If the cluster has guests, these guests become peers of the network's other guests. If the network gets its first
-    transport, this transport limits the MTU of all segments.
+    New guests become peers of the network's other guests. The network's first transport limits the MTU of all segments.
     """
     network = planned.joined
     if network is None or not (planned.cluster.spec.guests or network.transport != planned.ids.transport_name):
@@ -228,8 +225,8 @@ def _increment_revisions(
 ) -> dict[str, NewRevision]:
     """Increment the wanted revisions of a new cluster's elements, and of the hosts ``others``.
 
-    Return the new revisions of the cluster's elements, by name. The placements on ``others`` stay unchanged, so the
-    clusters on these hosts remain active.
+    Return the new revisions of the cluster's elements, by name. The clusters on ``others`` remain active, because their
+    placements do not change.
     """
     own = find_elements(topology, planned.cluster)
     revisions = increment_revisions(unit, own | others)
@@ -237,7 +234,6 @@ def _increment_revisions(
 
 
 def _make_cluster_row(unit: Unit, new: NewCluster, cluster: LiveCluster) -> ClusterRow:
-    """Return the cluster's row. A prepared statement, not the session, inserts the row."""
     spec, call = new.requested or new.spec, current_call()
     return ClusterRow(
         request_id=call.request_id if call else None,

@@ -22,30 +22,26 @@ CACHED_SPECS: Final = 32 * 1024**2
 """The maximum total length of the cached specs, in characters: 50,000 clusters of two guests, or 2,500 clusters of 64
 guests. A parsed spec needs nine times the memory of its text."""
 CACHED_SOURCES: Final = 4 * 1024**2
-"""The maximum total length of the cached sources of images, in characters."""
 LARGEST_SHARE: Final = 8
-"""A text that is longer than the cache's capacity divided by this number is not cached, because it would replace the
-texts of many clusters."""
+"""A text longer than the cache's capacity divided by this number is not cached: it would replace many texts."""
 Parsed = TypeVar("Parsed")
 
 
 class TextCache(Generic[Parsed]):
     """Parses texts, and keeps the results for the most recently used texts. Thread-safe.
 
-    The length of the texts is a measure of memory: a parsed document needs several times the memory of its text.
-    ``functools.lru_cache`` limits only the number of texts, but a cluster's text can have 200 bytes or 4 MiB.
+    The length of the texts is a measure of memory; ``functools.lru_cache`` would limit only their number.
     """
 
     def __init__(self, parse: Callable[[str], Parsed], capacity: int) -> None:
-        """Create an empty cache. ``capacity`` is the maximum total length of the cached texts, in characters.
+        """Create an empty cache for texts of at most ``capacity`` characters in total.
 
-        ``parse`` returns an immutable object, because all callers get the same object.
+        All callers get the same object, so ``parse`` must return an immutable object.
         """
         self._parse, self._capacity = parse, capacity
         self._results: OrderedDict[str, Parsed] = OrderedDict()
         self._lock = Lock()
         self.length = 0
-        """The total length of the cached texts."""
 
     def parse(self, text: str) -> Parsed:
         """Return the parsed text. Raise the errors of the parser, which are not cached."""
@@ -59,7 +55,6 @@ class TextCache(Generic[Parsed]):
         return result
 
     def _add(self, text: str, result: Parsed) -> None:
-        """Add a result, and remove the results that were not used for the longest time."""
         with self._lock:
             if text not in self._results:  # another thread may have parsed the text meanwhile
                 self._results[text] = result
@@ -86,10 +81,7 @@ def format_image_sources(images: Mapping[Name, ImageSource]) -> str | None:
 
 
 def make_joined_view(transport: Transport | None, service: int | None) -> ClusterTransport | None:
-    """Return the view of a network's transport. ``service`` is the network's own service ID.
-
-    If ``service`` is None, the view contains the transport's shared service ID, if there is one.
-    """
+    """Return the view of a network's transport, with its own or shared service ID, if there is one."""
     if transport is None:
         return None
     service_id = transport.shared if service is None else service
@@ -101,9 +93,8 @@ def make_joined_view(transport: Transport | None, service: int | None) -> Cluste
 def parse_current_spec(row: ClusterRow | ClusterRecord) -> ClusterSpec:
     """Return a cluster's spec with SBF's choices, and with the current ``shares_with``.
 
-    Raise ValidationError with a note for SBF's log if another version of SBF stored a spec that this version cannot
-    read. In this case, the elements of the cluster get no wanted state, because a wanted state without the cluster
-    would remove the cluster's network.
+    Raise ValidationError, with a note for SBF's log, if this version of SBF cannot read the stored spec. The cluster's
+    elements then get no wanted state: a wanted state without the cluster would remove its network.
     """
     spec = row.resolved or row.spec
     try:
@@ -120,8 +111,8 @@ def parse_current_spec(row: ClusterRow | ClusterRecord) -> ClusterSpec:
 def parse_shown_spec(row: ClusterRow, placements: tuple[PlacementStatus, ...] = ()) -> tuple[ClusterSpec, str | None]:
     """Return the spec to show to clients, and None or the reason why this version of SBF cannot read the stored spec.
 
-    If the stored spec is unreadable, the result contains only what SBF knows without the spec. Do not compute wanted
-    states from the result.
+    From an unreadable spec, the result contains only what SBF also knows from other data. Do not compute wanted states
+    from this spec.
     """
     try:
         return parse_current_spec(row), None
@@ -169,7 +160,7 @@ def format_cluster(
 ) -> ClusterView:
     """Return the view of a cluster. ``network`` is the key of the network that the cluster joined, or None.
 
-    If this version of SBF cannot read the stored spec, the view's reason contains this fault.
+    The view's reason contains the fault of an unreadable spec.
     """
     spec, fault = parse_shown_spec(row, placements)
     return ClusterView(
@@ -191,7 +182,6 @@ def format_cluster(
 
 
 def _format_placement(status: PlacementStatus) -> PlacementView:
-    """Return the view of a placement, with the element's error only while the cluster waits for the element."""
     waits = status.progress in {PlacementProgress.ADDING, PlacementProgress.REMOVING} or not status.reachable
     return PlacementView(
         element=status.element,

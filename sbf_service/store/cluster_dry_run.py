@@ -1,7 +1,7 @@
 """Dry runs of ``PUT /clusters``, and the differences between the observed and the wanted states of elements.
 
-The differences are computed from stored data: for a switch or provider edge, from SBF's last reading of the device; for
-a host or gateway, from the revision that the element has confirmed. These functions change nothing.
+The differences are computed from stored data: the last reading of a switch or provider edge, or the confirmed revision
+of a host or gateway.
 """
 
 from collections import defaultdict
@@ -78,12 +78,11 @@ class _ElementClusters:
 class _DifferenceScope:
     """Selects the clusters to include in computed differences.
 
-    All differences include ``extra``: the requested cluster if this cluster does not exist yet, otherwise no cluster.
-    If ``only`` is None, differences also include all existing clusters. If ``only`` is a cluster, differences include
-    these clusters in addition to ``extra``:
+    All differences include ``extra``: the requested cluster, if it does not exist yet. If ``only`` is None, the
+    differences also include all existing clusters. Otherwise, the differences also include these clusters:
 
     - for a switch or provider edge: the existing clusters of the network of ``only``;
-    - for a host or gateway: the cluster ``only``, if this cluster exists and the element has not confirmed it yet.
+    - for a host or gateway: ``only``, if it exists and the element has not confirmed it.
     """
 
     extra: tuple[LiveCluster, ...] = ()
@@ -104,8 +103,6 @@ class _DifferenceScope:
 
 @dataclass(frozen=True, slots=True)
 class _RequestedCluster:
-    """A requested cluster. ``created`` is true if the request would create the cluster."""
-
     cluster: LiveCluster
     created: bool
 
@@ -124,8 +121,8 @@ def dry_run_cluster(  # noqa: PLR0913 - the parameters of put_cluster
 ) -> ClusterDryRun:
     """Return the effect that :func:`put_cluster` would have now. Raise the errors of :func:`put_cluster`.
 
-    If ``whole``, the differences include all clusters of the elements. If not, the differences include only the
-    requested cluster and its network, because the caller must not see other owners' clusters.
+    Unless ``whole``, the differences include only the requested cluster and its network, because the caller must not
+    see other owners' clusters.
     """
     holders = find_key_holders(unit, key)
     row = holders.newest
@@ -172,7 +169,7 @@ def _compute_cluster_differences(unit: Unit, requested: _RequestedCluster, *, wh
 def _make_joined(unit: Unit, requested: _RequestedCluster) -> ClusterTransport | None:
     """Return the view of a cluster's transport.
 
-    Return None for a cluster without a transport, or if the cluster has ended and the topology no longer contains its
+    Return None if the cluster has no transport, or if the cluster has ended and the topology no longer contains the
     transport.
     """
     transports = {transport.name: transport for transport in read_topology(unit).transports}
@@ -181,7 +178,6 @@ def _make_joined(unit: Unit, requested: _RequestedCluster) -> ClusterTransport |
 
 
 def _compute_differences(unit: Unit, rows: Sequence[ElementRow], scope: _DifferenceScope) -> list[ElementDifference]:
-    """Return the difference of each element. Read each cluster once."""
     clusters = _read_elements(unit, [row.name for row in rows])
     return [_compute_difference(unit, row, scope.filter(clusters[row.name]), scope) for row in rows]
 

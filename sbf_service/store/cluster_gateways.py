@@ -79,7 +79,7 @@ def read_cluster_gateways(unit: Unit, ids: Iterable[str] | None) -> dict[str, tu
 
 
 def find_network_gateways(unit: Unit, network: str) -> frozenset[str]:
-    """Return the gateways of a network's clusters. Omit clusters that are ending or have ended."""
+    """Return the gateways of a network's clusters, except clusters that are ending or have ended."""
     return frozenset(unit.connection.execute(_READ_OF_NETWORK, {"network": network}).scalars())
 
 
@@ -127,12 +127,11 @@ def delete_vpn_access(unit: Unit, cluster_id: str) -> None:
 def delete_gateways(unit: Unit, cluster_id: str) -> None:
     """Delete the records of a cluster's gateways.
 
-    Call this function after :func:`delete_vpn_access`, when every element has confirmed the cluster's removal. Until
-    this confirmation, the cluster uses the access port of each gateway.
+    Call this after :func:`delete_vpn_access`, when every element has confirmed the cluster's removal: until then, the
+    cluster uses the access port of each gateway.
     """
     unit.connection.execute(_DELETE_GATEWAYS, {"ended": cluster_id})
 
 
 def _has_gateways(unit: Unit, cluster_id: str) -> bool:
-    """Return whether a cluster has gateways. A cluster without gateways has no VPN profiles and no VPN connections."""
     return bool(read_cluster_gateways(unit, [cluster_id]))

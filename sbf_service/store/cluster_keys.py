@@ -1,10 +1,9 @@
 """Keys and names of clusters: the current cluster of a key, and the attempts with the key.
 
-A caller numbers its attempts to create a cluster with one key, for example by the run count of a batch job. When the
-cluster with a key has ended, another owner may use the key. Each cluster's row has a number, the *turn*. If a key
-passes to another owner, the turn of the new owner's cluster is higher by 1. Each owner of the key has separate attempt
-numbers, which never decrease. Therefore, SBF recognizes a late call by its lower attempt number, even if the key had
-another owner in between.
+A caller gives numbers to its attempts to create a cluster with one key, for example by the run count of a batch job.
+When the cluster with a key has ended, another owner may use the key. The *turn* in a cluster's row increases by 1 when
+the key passes to another owner. The attempt numbers of each owner of a key never decrease. Therefore, SBF recognizes a
+late call by its lower attempt number, even after another owner's turn.
 """
 
 import re
@@ -45,7 +44,7 @@ def find_newest_cluster(unit: Unit, key: str) -> ClusterRow | None:
 def find_key_holders(unit: Unit, key: str) -> KeyHolders:
     """Return the clusters that a new cluster with ``key`` could collide with. Ended clusters have no names.
 
-    Usually, there is no such cluster, so first look for a row without the costs of loading objects.
+    Usually, there is no such cluster. Therefore, first look for a row without the costs of loading objects.
     """
     unit.session.flush()
     if unit.connection.execute(_FIND_HOLDER, {"key": key}).first() is None:
@@ -93,8 +92,7 @@ def make_latest_attempt(row: ClusterRow | None) -> LatestAttempt | None:
 def find_highest_attempt(unit: Unit, row: ClusterRow | None, owner: str) -> int | None:
     """Return the highest attempt number that ``owner`` used with a key, if another owner has the key now.
 
-    ``row`` is the newest cluster with the key. Return None if ``row`` is None or belongs to ``owner``, or if ``owner``
-    never had the key.
+    ``row`` is the newest cluster with the key.
     """
     if row is None or row.owner == owner:
         return None

@@ -29,8 +29,8 @@ NOT_ENDED_BY_CREATION: Final = (ClusterRow.state + literal_column("''")).in_(
 )
 """The condition that a cluster has not ended, for queries in the order of creation.
 
-A partial index in the order of creation contains exactly the clusters that meet this condition. If a query had the
-condition ``NOT_ENDED`` instead, SQLite would use an index of states, and sort all selected clusters for each page.
+A partial index contains exactly these clusters in the order of creation. With ``NOT_ENDED``, SQLite would use an index
+of states, and sort all selected clusters for each page.
 """
 
 
@@ -38,8 +38,8 @@ condition ``NOT_ENDED`` instead, SQLite would use an index of states, and sort a
 class ClusterFilter:
     """Selects clusters for a list; ended clusters only if ``ended`` is true or ``state`` is in ``ENDED_STATES``.
 
-    If the caller's rights are limited, ``sites`` and ``element`` contain these limits. ``site``, ``on`` (an element)
-    and ``network`` (the key or name of one of the network's clusters) are the caller's own filters.
+    ``sites`` and ``element`` contain limits of the caller's rights. ``site``, ``on`` (an element) and ``network`` (the
+    key or name of one of its clusters) are the caller's filters.
     """
 
     owner: str | None = None
@@ -74,10 +74,6 @@ class ClusterFilter:
 
 
 def _is_of_network(unit: Unit, name_or_key: str) -> ColumnElement[bool]:
-    """Return the condition that a cluster is in the network of the running cluster ``name_or_key``.
-
-    If no cluster with this name or key runs, no cluster meets the condition.
-    """
     row = find_running_cluster(unit, name_or_key)
     if row is None:
         return false()
@@ -108,8 +104,7 @@ def _make_network_views(unit: Unit, rows: Sequence[ClusterRow]) -> list[ClusterV
 def list_newest(unit: Unit, selected: ClusterFilter, limit: int, before: str | None = None) -> list[ClusterView]:
     """Return the newest of the selected clusters, at most ``limit``, ordered from the oldest to the newest.
 
-    If ``before`` is the ID of a cluster, return only clusters that are older than this cluster. Raise NotFound if no
-    cluster has this ID.
+    ``before`` is the ID of a cluster: return only older clusters. Raise NotFound for an unknown ID.
     """
     rows = selected.select(unit).where(*_is_older(unit, before))
     newest = unit.session.scalars(rows.order_by(*(column.desc() for column in _COLUMNS)).limit(limit)).all()

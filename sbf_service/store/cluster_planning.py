@@ -80,7 +80,7 @@ class NewCluster:
 class PlannedCluster:
     """A cluster before its creation, with the IDs of its network.
 
-    If the cluster joins an existing network, ``joined`` is the row of the cluster that created this network.
+    ``joined`` is the row of the cluster that created the network, if the cluster joins one.
     """
 
     cluster: LiveCluster
@@ -122,10 +122,9 @@ def plan_cluster(unit: Unit, topology: Topology, new: NewCluster, reserved: Rese
 
 
 def _add_gateways(unit: Unit, topology: Topology, cluster: LiveCluster) -> LiveCluster:
-    """Return the cluster with the gateways that its spec needs.
+    """Return the cluster with the gateways that its spec needs for VPN access, for the router, and for services.
 
-    SBF chooses gateways for VPN access, gateways that can be the router, and a service node (the gateway that offers
-    services such as NFS). Raise NotFound for an unknown destination.
+    Raise NotFound for an unknown destination.
     """
     check_destinations(topology, cluster.spec, cluster.vlans)
     for role in list_roles(cluster.spec):
@@ -156,9 +155,10 @@ def _check_gateway_addresses(topology: Topology, cluster: LiveCluster, identity:
 
 
 def _check_name_free(unit: Unit, new: NewCluster) -> None:
-    """Raise NameTaken if the new key is another cluster's name, or if the new name is another cluster's name or key.
+    """Raise NameTaken if a running cluster has the new key or name.
 
-    Clusters that have ended do not count.
+    The new key must not be another cluster's name. The new name must be neither another cluster's name nor another
+    cluster's key.
     """
     key, name = new.key, new.spec.name
     if (other := new.holders.named) is not None:

@@ -31,24 +31,20 @@ from virtcloud.model.cluster import ENDED_STATES, WANTED_STATES, ClusterState
 NOT_ENDED = equals_any(ClusterRow.state, frozenset(ClusterState) - ENDED_STATES)
 """The condition that a cluster has not ended.
 
-The condition lists the states of running clusters. Most clusters have ended, so the database can use an index of states
-to find the running clusters.
+The database can use an index of states, because most clusters have ended.
 """
 UNSETTLED = or_(NOT_ENDED, and_(equals_any(ClusterRow.state, ENDED_STATES), ClusterRow.quarantined == true()))
-"""The condition that a cluster is *unsettled*: not ended, or with quarantined claims.
-
-The state or the claims of such a cluster can still change.
+"""The condition that a cluster is *unsettled*: not ended, or with quarantined claims, and can therefore still change.
 """
 IS_WANTED = (ClusterRow.state + "").in_([literal_column(f"'{state}'") for state in sorted(WANTED_STATES)])
-"""The condition that a cluster is in one of ``WANTED_STATES``.
+"""The condition that a cluster is in one of ``WANTED_STATES``, without the use of the index of states.
 
-This condition is for queries with another condition that has a better index: the expression ``state + ""`` prevents the
-use of the index of states.
+Use this condition in queries with another condition that has a better index.
 """
 IS_UNSETTLED = PlacementRow.settled == false()
 """The condition that a placement's cluster is ``UNSETTLED``.
 
-The partial index ``ix_placements_unsettled`` contains only the placements that meet this condition.
+The partial index ``ix_placements_unsettled`` has this condition.
 """
 IDS = bindparam("ids", type_=NAME_TYPE, expanding=True)
 _MEMBER = aliased(ClusterRow)
@@ -58,7 +54,7 @@ _READ_CLUSTERS = select(ClusterRow).order_by(ClusterRow.created_at, ClusterRow.k
 def select_clusters(*conditions: ColumnElement[bool]) -> Select[ClusterRow]:
     """Return the statement that reads the clusters that meet the conditions, oldest first.
 
-    Use a module constant for a frequent statement: building a statement takes longer than executing the statement.
+    Use a module constant for a frequent statement: building it takes longer than executing it.
     """
     return _READ_CLUSTERS.where(*conditions)
 
@@ -84,9 +80,9 @@ def is_unsettled_on(element: str | BindParameter[str]) -> ColumnElement[bool]:
 
 
 def is_network_on(element: str) -> ColumnElement[bool]:
-    """Return the condition that a cluster created a network, and an unsettled member has a placement on ``element``.
+    """Return the condition that a cluster created a network with an unsettled member on ``element``.
 
-    A member is another cluster that joined this network.
+    A member is another cluster that joined the network.
     """
     members = select(_MEMBER.network).join(PlacementRow, PlacementRow.cluster_id == _MEMBER.id)
     return ClusterRow.id.in_(members.where(PlacementRow.element == element, IS_UNSETTLED))
@@ -106,8 +102,7 @@ def has_placement_at(sites: Iterable[str]) -> ColumnElement[bool]:
 def has_placement(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
     """Return the condition that a cluster has a placement that meets the conditions.
 
-    The database evaluates the correlated subquery for each cluster. A subquery without correlation would read all
-    placements, most of them of ended clusters.
+    A subquery without correlation would read all placements, most of them of ended clusters.
     """
     return exists().where(PlacementRow.cluster_id == ClusterRow.id, *conditions)
 
@@ -173,7 +168,7 @@ class RowsOfClusters:
     """A query of the rows of a table: the rows of given clusters, or the rows of all clusters."""
 
     def __init__(self, cluster_id: QueryableAttribute[str], *columns: QueryableAttribute[Any]) -> None:
-        """Build the statements. A row contains ``cluster_id`` and ``columns``. Rows are sorted by all these values."""
+        """Build the statements. The rows contain ``cluster_id`` and ``columns``, and are sorted by these columns."""
         self._all: Select[*tuple[Any, ...]] = select(cluster_id, *columns).order_by(cluster_id, *columns)
         self._of_ids = self._all.where(cluster_id.in_(IDS))
 

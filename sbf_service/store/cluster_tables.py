@@ -22,8 +22,8 @@ _CREATION = ("created_at", "key", "turn", "attempt")
 _NOT_ENDED = text("state || '' IN ('active', 'configuring', 'degraded', 'draining', 'failing', 'requested')")
 """The condition that a cluster has not ended.
 
-The text must be equal to the SQL of ``NOT_ENDED_BY_CREATION`` in ``cluster_lists.py``. If the texts differ, SQLite does
-not use the indexes with this condition.
+The text must be equal to the SQL of ``NOT_ENDED_BY_CREATION`` in ``cluster_lists.py``: otherwise, SQLite does not use
+the indexes with this condition.
 """
 
 
@@ -89,7 +89,7 @@ class ClusterRow(Base):
 
 
 class ClusterRecord(NamedTuple):
-    """The columns that are read of each live cluster. Records compare by age: ``created_at`` is the first field."""
+    """The columns that are read of each live cluster. Records are ordered by their first field, the creation time."""
 
     created_at: object
     key: str
@@ -116,10 +116,9 @@ _UNSETTLED, _UNSETTLED_SQLITE = text("NOT settled"), text("settled = 0")
 class PlacementRow(Base):
     """A cluster on an element, with the revision that added the cluster and, later, the revision that removed it.
 
-    ``blocked`` is true if the element confirmed its other clusters, but not this cluster. Possible reasons: the
-    cluster's VLAN ID is in other use on the element, a guest waits for its image or could not be started, or the
-    element could not remove the cluster. ``settled`` is true if the state of the cluster can no longer change, because
-    the cluster has ended and has no quarantined claims.
+    ``blocked`` is true if the element confirmed its other clusters, but not this cluster. Causes: the VLAN ID is in
+    other use, a guest waits for its image or could not be started, or the element could not remove the cluster.
+    ``settled``: the cluster has ended without quarantined claims, and can no longer change.
     """
 
     __tablename__ = "placements"

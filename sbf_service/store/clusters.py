@@ -196,7 +196,6 @@ def make_cluster_view(unit: Unit, row: ClusterRow) -> ClusterView:
 
 
 def _read_member_owners(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, dict[ClusterKey, UserName]]:
-    """Return the owner of each running cluster that joined a network of ``rows``, by network ID and cluster key."""
     found: dict[str, dict[ClusterKey, UserName]] = defaultdict(dict)
     for group in split_ids(row.id for row in rows if row.network is None and row.state not in ENDED_STATES):
         for member in find_running_members(unit, group):
@@ -205,7 +204,6 @@ def _read_member_owners(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, dic
 
 
 def _add_lost_routers(unit: Unit, rows: Sequence[ClusterRow], views: Sequence[ClusterView]) -> list[ClusterView]:
-    """Add a reason to the views of running clusters whose router has no link to the outside. Return all views."""
     routed = {
         row.id: row.network or row.id
         for row, view in zip(rows, views, strict=True)

@@ -33,7 +33,7 @@ Id = TypeVar("Id", str, int)
 NAME_TYPE = String(63).with_variant(String(63, collation="C"), "postgresql")
 """The type of names of sites and elements, of IDs, and of words such as roles and kinds.
 
-Texts of this type are sorted without regard to the database's locale.
+These texts are sorted without regard to the database's locale.
 """
 
 
@@ -52,8 +52,7 @@ ROW_NUMBER = BigInteger().with_variant(Integer(), "sqlite")
 def equals_any(column: QueryableAttribute[str], values: Iterable[StrEnum]) -> ColumnElement[bool]:
     """Return the condition that a column has one of these values.
 
-    The values are literals in the SQL text, because SQLAlchemy's expansion of bound parameters takes as long as a small
-    query.
+    The values are literals: SQLAlchemy's expansion of bound parameters takes as long as a small query.
     """
     return column.in_([literal_column(f"'{value}'") for value in sorted(values)])
 
@@ -94,7 +93,7 @@ class VlanSetText(TypeDecorator[VlanSet]):
 
 
 class database_now(FunctionElement[datetime]):  # noqa: N801 - named like an SQL function
-    """An SQL expression: the database's time, with fractions of a second. Leases and deadlines use this clock."""
+    """An SQL expression: the database's time, with fractions of a second, for leases and deadlines."""
 
     type = UtcDateTime()
     inherit_cache = True
@@ -116,8 +115,8 @@ _READ_CLOCK = select(database_now())
 def read_database_clock(session: Session) -> datetime:
     """Return the time of the database's clock.
 
-    SQLite's clock is this computer's clock. On SQLite, read this clock without a statement, and truncate the time to
-    milliseconds, as SQLite does (``database_now``).
+    SQLite's clock is this computer's clock, read without a statement and truncated to milliseconds, as ``database_now``
+    is.
     """
     connection = session.connection()  # a writer on SQLite gets its lock before it reads the time
     if connection.dialect.name != "sqlite":
@@ -153,7 +152,7 @@ def select_texts(texts: BindParameter[str]) -> Select[tuple[str]]:
 def split_ids(ids: Iterable[Id]) -> Iterator[list[Id]]:
     """Yield groups of IDs that fit into the parameters of one statement.
 
-    A statement has at most 32,766 parameters in SQLite and 65,535 in PostgreSQL.
+    SQLite permits 32,766 parameters, and PostgreSQL 65,535.
     """
     left = iter(ids)
     while group := list(islice(left, MAX_PARAMETERS)):

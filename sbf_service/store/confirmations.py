@@ -1,9 +1,8 @@
 """The confirmations of elements. A confirmation records that an element has the wanted state of a revision.
 
-A confirmation can exclude single clusters that the element has not completely set up or has not completely removed.
-Workers confirm the revisions of switches and edges. Agents confirm the revisions of hosts and gateways, but do not
-report the clusters that they set up or removed. SBF computes these clusters from the placements that changed since
-the previous confirmation, and records them in the audit log.
+A confirmation can exclude clusters that the element has not completely set up or removed. Workers confirm the revisions
+of switches and edges, and agents confirm the revisions of hosts and gateways. For agents, SBF computes the clusters
+that were set up or removed from the placements that changed since the previous confirmation, for the audit log.
 """
 
 from collections.abc import Collection, Mapping
@@ -91,9 +90,9 @@ def confirm_revision(  # noqa: PLR0913, PLR0917 - the parameters are the parts o
     """Record that an element has the wanted state of ``revision``. Then apply the due transitions. Idempotent.
 
     If ``revision`` is lower than the confirmed revision, record only ``carried``, and that the element was read.
-    ``carried`` is the observed and saved state of a device. The clusters in ``errors`` do not count as set up or as
-    removed. The VLAN IDs of a cluster stay claimed until the cluster counts as removed. Raise NotFound for an unknown
-    element. Raise Conflict for a revision that does not exist, or that is older than the last restore of the database.
+    ``carried`` is the observed and saved state of a device. The clusters in ``errors`` count neither as set up nor as
+    removed. Their VLAN IDs stay claimed until they count as removed. Raise NotFound for an unknown element. Raise
+    Conflict for a revision that does not exist, or that is older than the last restore of the database.
     """
     row = require_element(unit, name)
     if revision > row.wanted_revision:
@@ -127,8 +126,8 @@ def _apply_confirmation(
     if former.confirmed == revision and is_unchanged:
         return
     unit.session.flush()
-    # If the topology's description of the gateway changed, the confirmed revision was reset to 0. With the new
-    # description, the gateway may be able to be a router or to publish guests.
+    # The confirmed revision is 0 after a change of the gateway's description, with which it may be able to be a router
+    # or to publish guests.
     if row.kind == ElementKind.GATEWAY and (not former.reachable or former.confirmed == 0):
         take_over_routers(unit, Name(name))
         take_over_publications(unit, Name(name))
@@ -167,10 +166,6 @@ def _record_confirmation(row: ElementRow, revision: int, errors: ElementClusterE
 
 
 def _audit_confirmation(unit: Unit, row: ElementRow, former: _FormerConfirmation, marked: Collection[str]) -> None:
-    """Record a confirmation in the audit log.
-
-    For a host or gateway, include the clusters that the element set up or removed.
-    """
     change = None
     if row.kind not in DEVICE_KINDS:
         change = _compute_confirmed_change(unit, row, former, marked)
@@ -186,9 +181,9 @@ def _compute_confirmed_change(
 ) -> HostDifference | None:
     """Return the clusters that a host has set up or removed since ``former``, or None if there are no such clusters.
 
-    If the confirmed revision was reset or the host was unreachable, all the host's clusters count as set up again. The
-    audit log already contains the removals by revisions up to ``former.highest``. Of these removals, return only the
-    removals of clusters in ``marked``: the IDs of the clusters whose column ``blocked`` this confirmation changed.
+    All clusters count as set up again after a reset of the confirmed revision, or after the host was unreachable. Omit
+    removals by revisions up to ``former.highest``, which the audit log already contains, except for clusters in
+    ``marked``: the clusters whose column ``blocked`` this confirmation changed.
     """
     before, revision = former.confirmed if former.reachable else 0, row.confirmed_revision
     added = read_added_clusters(unit, row.name, before, revision)
@@ -221,8 +216,8 @@ def reset_confirmation(unit: Unit, name: str, why: str, drain_deadline: timedelt
 def read_blocked_clusters(unit: Unit, name: str) -> tuple[str, ...]:
     """Return the IDs of the clusters that an element confirmed neither as set up nor as removed, sorted.
 
-    If the element must remove one of these clusters, and the cluster is a member of a network, also return the
-    network's ID, because the agent may have to remove the network, too.
+    For a network's member that the element must remove, also return the network's ID: the agent may have to remove the
+    network, too.
     """
     return tuple(unit.connection.execute(_READ_BLOCKED, {"element": name}).scalars())
 
@@ -234,12 +229,11 @@ def _record_reading(unit: Unit, row: ElementRow, carried: DeviceObserved | None)
 
 
 def _mark_blocked(unit: Unit, name: str, errors: ElementClusterErrors) -> frozenset[str]:
-    """Set the column ``blocked`` of an element's placements. Return the IDs of the clusters whose column changed.
+    """Set the column ``blocked`` of an element's placements, and return the IDs of the changed clusters.
 
-    - If the element must carry a cluster, the placement is blocked if the cluster's ID is in ``errors.blocked``. The
-      placement is also blocked if the network's ID is in ``errors.blocked``, but not in ``errors.only_guests``.
-    - If the element must remove a cluster, the placement is blocked if the ID of the cluster or of its network is in
-      ``errors.remaining``.
+    - A placement to carry is blocked if ``errors.blocked`` contains the cluster's ID, or contains the network's ID and
+      ``errors.only_guests`` does not.
+    - A placement to remove is blocked if ``errors.remaining`` contains the ID of the cluster or of its network.
     """
     blocked, remaining = errors.blocked, errors.remaining
     if not (blocked or remaining) and not read_blocked_clusters(unit, name):

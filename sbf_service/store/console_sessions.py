@@ -1,6 +1,6 @@
 """Sessions of browsers with the web console: creation, authentication and end.
 
-If the user logged in with a token, each call of :func:`authenticate_session` reads the token's row. Therefore, the
+Each call of :func:`authenticate_session` reads the row of the token with which the user logged in. Therefore, the
 session ends when the token expires or is revoked.
 """
 
@@ -21,7 +21,6 @@ from virtcloud.model.values import Name
 
 RandomBytes = Callable[[int], bytes]
 CONSOLE_SESSIONS_TOPIC = "console-sessions"
-"""The change topic of ended sessions."""
 NO_SESSION = "your session with the console has ended: log in again"
 
 
@@ -38,9 +37,7 @@ def create_session(
 ) -> tuple[SessionSecret, ConsoleSession]:
     """Create a session that ends after ``lifetime``.
 
-    Return the session's secret, which SBF does not store, and the session.
-
-    Also delete expired sessions.
+    Return the session's secret, which SBF does not store, and the session. Also delete expired sessions.
     """
     unit.session.execute(delete(ConsoleSessionRow).where(ConsoleSessionRow.expires_at <= unit.now))
     secret, expires_at = SessionSecret.make(random_bytes(SECRET_BYTES)), unit.now + lifetime

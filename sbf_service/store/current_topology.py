@@ -37,7 +37,7 @@ def _read_new_version(unit: Unit, version: int) -> Topology:
 def read_cached_version(unit: Unit) -> int:
     """Return the version of the topology, also before the first topology.
 
-    Query the database only in the unit's first call, and in each call after the unit has stored a topology.
+    Only the first call queries the database, and each call after the unit has stored a topology.
     """
     if TOPOLOGY_TOPIC in unit.changed or unit.values.topology_version is None:
         unit.values.topology_version = read_stored_version(unit.connection)

@@ -17,7 +17,7 @@ from virtcloud.model.errors import BadInput
 def make_engine(url: str, *, create: bool = True) -> Engine:
     """Create an engine for SQLite or PostgreSQL without connecting. Raise BadInput for an invalid address.
 
-    If ``create`` is false, a missing SQLite file also raises BadInput.
+    Without ``create``, a missing SQLite file also raises BadInput.
     """
     address = parse_address(url)
     is_sqlite = address.get_backend_name() == "sqlite"
@@ -63,10 +63,10 @@ REMEDIES = {
     ("no schema has been selected", 'relation "'): "set search_path of SBF's role to the schema of SBF's tables",
     ("could not translate host name", "failed to resolve host"): "correct the host in the setting 'database'",
 }
-"""The remedies for errors of SQLite and PostgreSQL. Each key contains error texts with the same remedy.
+"""The remedies for errors of SQLite and PostgreSQL, by parts of the errors' texts.
 
-Errors of a login come first. If the host has several addresses, the message contains the errors of all addresses, such
-as "Connection refused" of another address.
+Errors of a login come first: the message also contains errors of the host's other addresses, such as "Connection
+refused".
 """
 
 
@@ -85,7 +85,7 @@ def explain_error(error: BaseException) -> str:
 def probe_write(store: Store, replica: str) -> None:
     """Write the row of ``replica`` and commit. Raise DatabaseUnavailable if the database cannot be written.
 
-    A query would not suffice: a database on a full disk still answers queries.
+    A database on a full disk still answers queries.
     """
     with store.change_row(who=replica) as unit:
         row = {"name": replica, "wrote_at": unit.now}

@@ -16,7 +16,7 @@ log = get_log(__name__)
 CONCURRENCY_SQLSTATES = frozenset({"40001", "40P01"})
 """PostgreSQL's error codes for a serialization failure and for a deadlock.
 
-Transactions of SBF acquire locks in one order. Therefore, only transactions of other programs cause these errors.
+SBF acquires locks in one order, so only transactions of other programs cause these errors.
 """
 UNAVAILABLE_ERRORS = (exc.OperationalError, exc.InternalError, exc.InterfaceError, exc.TimeoutError)
 """SQLAlchemy's errors for a database that does not answer."""
@@ -61,10 +61,7 @@ def report_damaged_file(context: ExceptionContext) -> None:
 
 
 def is_unavailable(error: exc.SQLAlchemyError) -> bool:
-    """Return whether the cause of ``error`` is outside SBF, for example a database that does not answer.
-
-    Any other error is a fault in SBF.
-    """
+    """Return whether the cause of ``error`` is outside SBF, for example a database that does not answer."""
     sqlstate = getattr(getattr(error, "orig", None), "sqlstate", None)
     return isinstance(error, UNAVAILABLE_ERRORS) or sqlstate in UNAVAILABLE_SQLSTATES
 
@@ -72,7 +69,7 @@ def is_unavailable(error: exc.SQLAlchemyError) -> bool:
 def make_unavailable(error: BaseException) -> DatabaseUnavailable:
     """Return the error for a database that does not answer, a damaged SQLite file, or a faulty or full disk.
 
-    The other lines of a message of PostgreSQL can contain values of rows, so only the first line is returned.
+    It has only the first line of PostgreSQL's message: other lines can contain values of rows.
     """
     cause = getattr(error, "orig", None)
     text = " ".join(str(cause).partition("\n")[0].split())
@@ -86,10 +83,10 @@ def make_unavailable(error: BaseException) -> DatabaseUnavailable:
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """Translate the database errors that the block of the context raises.
+    """Translate the database errors of the block.
 
-    Raise Conflict if a concurrent transaction changed the same rows first. Raise DatabaseUnavailable if the database
-    does not answer, or refuses SBF's statements because of the server's settings.
+    Raise Conflict if a concurrent transaction changed the same rows first. Raise DatabaseUnavailable if the cause is
+    outside SBF (:func:`is_unavailable`).
     """
     try:
         yield
@@ -108,9 +105,8 @@ def translate_errors() -> Iterator[None]:
 def _make_concurrency_error(cause: BaseException | None) -> Conflict:
     """Return the error for a concurrent change, and log its cause.
 
-    The cause can also be a fault in SBF that violates a constraint. For such a fault, the caller gets the same error,
-    and only the log contains the database's message. The log contains only the first line of this message, because the
-    other lines of a message of PostgreSQL can contain values of the row.
+    The cause can also be a fault in SBF that violates a constraint, which only the log shows. The log contains only the
+    first line of PostgreSQL's message: other lines can contain values of the row.
     """
     lines = str(cause).splitlines()
     log.warning("rows_changed_concurrently", cause=lines[0] if lines else "unknown")

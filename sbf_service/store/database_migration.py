@@ -24,8 +24,8 @@ def migrate(engine: Engine) -> bool:
     """Apply the missing migrations, and repair claims, in one transaction. Idempotent, also with simultaneous replicas.
 
     Return whether the database had no tables of SBF before. Raise BadInput if the database cannot be opened or written,
-    or if a newer version migrated the database. Also raise BadInput if the encoding of a new PostgreSQL database is not
-    UTF8, or if rows refer to missing rows after the migrations.
+    if a newer version migrated the database, if the encoding of a new PostgreSQL database is not UTF8, or if rows refer
+    to missing rows afterwards.
     """
     shown = show_address(engine)
     try:
@@ -54,7 +54,7 @@ def begin_migration(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def _begin_on_postgresql(connection: Connection) -> Iterator[None]:
-    """Begin a transaction that holds the migration lock. In the context, PostgreSQL's answers have no time limit."""
+    """Begin a transaction that holds the migration lock, and whose statements have no time limit."""
     from sbf_service.store.limited_connection import unlimited_answers  # noqa: PLC0415 - psycopg is slow to load
 
     with unlimited_answers(connection), connection.begin():
@@ -68,9 +68,8 @@ def _begin_on_postgresql(connection: Connection) -> Iterator[None]:
 def _begin_on_sqlite(connection: Connection) -> Iterator[None]:
     """Begin a transaction that can rebuild tables, to change constraints.
 
-    A rebuild drops the old table, which would violate foreign keys to this table. SQLite cannot disable foreign keys
-    inside a transaction. Therefore, disable foreign keys before the transaction, and check all foreign keys before the
-    commit.
+    A rebuild drops the old table, which would violate foreign keys. SQLite cannot disable foreign keys inside a
+    transaction, so this is done before the transaction, and all foreign keys are checked before the commit.
     """
     raw = connection.connection.cursor()
     raw.execute("PRAGMA foreign_keys=OFF")
@@ -99,11 +98,11 @@ def upgrade_database(connection: Connection, migration: str = "head") -> None:
 
 
 def check_encoding(connection: Connection) -> None:
-    """Check whether the encoding of a PostgreSQL database is UTF8.
+    """Check the encoding of a PostgreSQL database: raise BadInput for a new database whose encoding is not UTF8.
 
-    If not, raise BadInput for a new database, and log a warning for a database that already has SBF's tables. With
-    another encoding, a database cannot store all texts. With the encoding SQL_ASCII, PostgreSQL also counts bytes
-    instead of characters, so that texts of a permitted length can be too long.
+    Log a warning for an existing database with another encoding. With another encoding, a database cannot store all
+    texts. With the encoding SQL_ASCII, PostgreSQL also counts bytes instead of characters, so that texts of a permitted
+    length can be too long.
     """
     if connection.dialect.name != "postgresql":
         return
@@ -129,7 +128,7 @@ def check_migrated(store: Store) -> None:
 
 
 def is_of_other_version(engine: Engine) -> bool:
-    """Return whether the database has tables of another version. Return False if the database cannot be opened."""
+    """Return whether the database can be opened and has tables of another version."""
     with suppress(SQLAlchemyError), engine.connect() as connection:
         return inspect(connection).has_table("alembic_version") and not is_migrated_to_newest(connection)
     return False

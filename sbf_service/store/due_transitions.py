@@ -1,7 +1,7 @@
 """The conditions in SQL under which a transition of a cluster is due.
 
-``domain/lifecycle.py`` contains the rules that determine a cluster's next transition. Because the conditions of these
-rules also exist in SQL, SBF reads only the clusters with a due transition.
+The rules in ``domain/lifecycle.py`` determine a cluster's next transition. With their conditions in SQL, SBF reads only
+the clusters with a due transition.
 """
 
 from datetime import datetime, timedelta
@@ -19,7 +19,7 @@ from virtcloud.model.element import ElementKind
 _OF_PLACEMENT = ElementRow.name == PlacementRow.element
 _IS_INCOMPLETE = or_(ElementRow.confirmed_revision < PlacementRow.added_revision, ElementRow.reachable.is_(False))
 _IS_UNCONFIRMED = or_(ElementRow.confirmed_revision < ElementRow.wanted_revision, ElementRow.reachable.is_(False))
-"""The condition of the partial index ``ix_elements_unconfirmed``. ``_IS_INCOMPLETE`` implies this condition."""
+"""The condition of the partial index ``ix_elements_unconfirmed``, which ``_IS_INCOMPLETE`` implies."""
 _OTHER, _OTHER_ELEMENT = aliased(PlacementRow), aliased(ElementRow)
 _HAS_COMPLETE_GATEWAY = exists().where(
     _OTHER.cluster_id == PlacementRow.cluster_id,
@@ -33,7 +33,7 @@ _HAS_COMPLETE_GATEWAY = exists().where(
 _IS_AWAITED = or_(ElementRow.kind != ElementKind.GATEWAY, ~_HAS_COMPLETE_GATEWAY)
 """The condition that a cluster must wait for an element.
 
-The condition is false for a gateway if the cluster is complete on another gateway.
+False for a gateway if the cluster is complete on another gateway.
 """
 _STAYS = PlacementRow.removed_revision.is_(None)
 _IS_OBSTACLE = exists().where(
@@ -48,9 +48,7 @@ _IS_OBSTACLE = exists().where(
 The database evaluates this condition for each cluster.
 """
 _OF_ELEMENT = PlacementRow.element == ElementRow.name + ""
-"""The condition ``_OF_PLACEMENT`` for queries that should read the elements first.
-
-The expression ``name + ""`` prevents the use of an index of elements.
+"""The condition ``_OF_PLACEMENT``, without the use of an index of elements, for queries that read the elements first.
 """
 _STATE = ClusterRow.state + ""
 """The cluster's state, as an expression that prevents the use of the index of states."""
@@ -93,7 +91,7 @@ def _is_due(condition: Condition, holds: ColumnElement[bool]) -> ColumnElement[b
 
 
 HAS_DUE_TRANSITION = or_(*(_is_due(condition, holds) for condition, holds in _HOLDS.items()))
-"""The condition that a transition of a cluster is due. :func:`make_due_parameters` returns its bound parameters."""
+"""The condition that a transition of a cluster is due, with the parameters of :func:`make_due_parameters`."""
 _CHANGES_IF_INCOMPLETE = _STATE.in_(sorted(list_states(Condition.INCOMPLETE)))
 FIND_DUE = union(
     *(
@@ -103,15 +101,15 @@ FIND_DUE = union(
     ),
     *(found.where(_CHANGES_IF_INCOMPLETE) for found in (_INCOMPLETE, _BLOCKED)),
 )
-"""The query for the IDs of the clusters with a due transition. Each part of the union uses an index.
+"""The query for the IDs of the clusters with a due transition. Each part uses an index.
 
-To find incomplete clusters, the query begins with the few unconfirmed elements and blocked placements.
+The part for incomplete clusters begins with the few unconfirmed elements and blocked placements.
 """
 
 
 def make_due_parameters(now: datetime, drain_deadline: timedelta, *, with_deadlines: bool = True) -> dict[str, object]:
     """Return the parameters of :data:`HAS_DUE_TRANSITION` and :data:`FIND_DUE`.
 
-    If ``with_deadlines`` is false, no transition of ``DEADLINES`` is due: no time is earlier than NULL.
+    Unless ``with_deadlines``, no transition of ``DEADLINES`` is due: no time is earlier than NULL.
     """
     return {"ended_before": now if with_deadlines else None, "drained_before": now - drain_deadline}

@@ -1,6 +1,6 @@
 """The clusters of one element: wanted, confirmed, added and removed clusters.
 
-The statements are module constants, because building a statement takes longer than executing the statement.
+The statements are module constants, because building a statement takes longer than executing it.
 """
 
 from collections.abc import Collection, Sequence
@@ -52,7 +52,6 @@ COMPLETED_PLACEMENTS = union(_PLACED.where(IS_UNSETTLED, _IS_ADDED), _PLACED.whe
 Clusters whose state can no longer change are omitted.
 """
 COMPLETED_ON_ELEMENT = ClusterSelection(ClusterRow.id.in_(COMPLETED_PLACEMENTS))
-"""Selects the clusters with the IDs of :data:`COMPLETED_PLACEMENTS`."""
 
 
 def read_wanted_clusters(unit: Unit, element: str) -> list[LiveCluster]:
@@ -80,7 +79,7 @@ def read_removed_clusters(
 ) -> Sequence[ClusterRow]:
     """Return the clusters that a revision from ``highest`` + 1 to ``revision`` removed from an element.
 
-    For clusters whose IDs are in ``marked``, also include earlier removals. Omit clusters with a blocked placement.
+    Include also earlier removals of the clusters whose IDs are in ``marked``. Omit clusters with a blocked placement.
     """
     removed = {"element": element, "highest": highest, "revision": revision}
     if not marked:

@@ -116,12 +116,11 @@ _ADDITIONS = (
 def make_wanted_document(unit: Unit, name: str) -> WantedDocument:
     """Return the wanted document of a host or gateway for its agent.
 
-    The document contains the computed wanted state and the data that only documents contain: guests' seeds, VPN,
-    gateways' addresses in networks, routers, services, SSH access, published ports, and the marks of held segments.
+    The document contains the wanted state and further data: guests' seeds, VPN, gateways' addresses in networks,
+    routers, services, SSH access, published ports, and the marks of held segments.
 
-    If the agent sent no heartbeat for too long, the element counts as unreachable until the agent confirms a revision
-    or reports an error. Until then, the document's confirmed revision is 0, so the agent reads its host again. Raise
-    NotFound for an unknown element. Raise Conflict for a device, which has no agent.
+    While the element counts as unreachable, the document's confirmed revision is 0, so that the agent reads its host
+    again. Raise NotFound for an unknown element. Raise Conflict for a device, which has no agent.
     """
     read, row = read_wanted_revision(unit, name), require_element(unit, name)
     if not isinstance(read.wanted, HostWanted):
@@ -189,7 +188,7 @@ def make_element_view(unit: Unit, name: str) -> ElementView:
 def make_last_view(unit: Unit, name: str) -> ElementView:
     """Return the view of an element, even if the element was removed from the topology.
 
-    The caller must already have checked that SBF has an element with this name.
+    The caller has checked that SBF has an element with this name.
     """
     return _format_element(unit.session.get_one(ElementRow, name))
 

@@ -38,17 +38,15 @@ def record_error(  # noqa: PLR0913 - the parts of an error report
 ) -> bool:
     """Record an element's error report. Idempotent. Return whether the report differs from the previous report.
 
-    ``clusters`` maps cluster IDs to their errors, or is None if the error concerns all clusters on the element. If
-    ``with_transitions`` is false, the caller applies the transitions of clusters later. Raise NotFound for an unknown
-    element.
+    ``clusters`` maps cluster IDs to their errors, or is None if the error concerns all clusters on the element. Unless
+    ``with_transitions``, the caller applies the transitions of clusters later. Raise NotFound for an unknown element.
 
-    If ``reachable`` is false, active clusters on the element become degraded. However, if the element is a gateway, a
-    cluster that is complete on another gateway stays active.
+    If the element is not ``reachable``, its active clusters become degraded. But clusters on a gateway stay active if
+    they are complete on another gateway.
 
     If a gateway becomes unreachable, other gateways take over its tasks as router and its publications where possible.
-    If a gateway becomes reachable, SBF again tries to replace other gateways: routers that are still unreachable or
-    have no link to the outside (:func:`.take_over_routers`), and unreachable gateways that publish guests
-    (:func:`.take_over_publications`).
+    If a gateway becomes reachable, SBF again tries to replace other gateways (:func:`.take_over_routers`,
+    :func:`.take_over_publications`).
     """
     row = require_element(unit, name)
     former = row.reachable
@@ -80,8 +78,7 @@ def _move_from_unreachable(unit: Unit, gateway: Name, *, reachable: bool, was_re
 def _try_transitions(unit: Unit, name: str, drain_deadline: timedelta) -> None:
     """Apply the due transitions of an element's clusters.
 
-    If a row cannot be read, apply no transition and log the error. The deadline sweep then applies the transitions of
-    each cluster separately.
+    If a row cannot be read, log the error: the deadline sweep later applies the transitions of each cluster separately.
     """
     try:
         with unit.session.begin_nested():
@@ -96,7 +93,7 @@ def record_agent_error(
     """Record an agent's error report. Return whether the report differs from the previous report.
 
     If ``clusters`` is empty, the error concerns all clusters on the element. If the agent was stale, reset the
-    element's confirmed revision, because the host may have restarted. Raise NotFound for an unknown element.
+    element's confirmed revision: the host may have restarted. Raise NotFound for an unknown element.
     """
     if not require_element(unit, name).reachable:
         reset_confirmation(unit, name, "the agent was stale and now reports an error", drain_deadline)
@@ -113,10 +110,9 @@ def describe_excluded_clusters(
     """Return the errors of the clusters that a host's confirmation excludes; None if no cluster is excluded.
 
     ``incomplete`` has the reason for each cluster that the host has not set up completely, by cluster ID. ``remaining``
-    has the error of each cluster that the host could not remove, by cluster ID. ``only_guests`` has the IDs of the
-    clusters in ``incomplete`` whose networks work, so that other clusters can use these networks. If a cluster on the
-    host has joined a network, each of the three parameters can also contain the ID of the cluster that created the
-    network. The creating cluster need not have a placement on the host.
+    has the error of each cluster that the host could not remove, by cluster ID. ``only_guests`` has the IDs of those
+    clusters in ``incomplete`` whose networks work for other clusters. Each parameter can also contain the ID of a
+    network, even if the cluster that created the network is not on the host.
     """
     parts = (remaining or {}, incomplete or {})
     texts = {

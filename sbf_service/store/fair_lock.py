@@ -1,7 +1,7 @@
 """A lock that threads acquire in the order of their requests.
 
-Python's own lock is unfair: a thread that releases and immediately requests the lock usually overtakes waiting threads.
-On SQLite, workers could thus delay a user's call by seconds.
+Python's own lock is unfair: a thread that releases and immediately requests it usually overtakes waiting threads. On
+SQLite, workers could thus delay a user's call by seconds.
 """
 
 from collections import deque
@@ -13,12 +13,11 @@ from threading import Lock
 class FairLock:
     """A lock for ``with`` statements. The thread that has waited longest acquires the lock next. Not reentrant.
 
-    Each request has a *waiter*: a locked ``threading.Lock``. The release of the waiter ends the wait of the requesting
-    thread.
+    Each request has a *waiter*: a locked ``threading.Lock``, whose release ends the wait of the requesting thread.
     """
 
     _holder: "Lock | None" = None
-    """The waiter of the request whose thread holds the lock. None if no thread holds the lock."""
+    """The waiter of the request whose thread holds the lock, or None."""
     _queue: deque[Lock] = field(default_factory=deque)
     """The waiters of the requests whose threads wait for the lock, in the order of the requests."""
     _guard: Lock = field(default_factory=Lock)
@@ -45,7 +44,7 @@ class FairLock:
             raise
 
     def __exit__(self, *_error: object) -> None:
-        """Pass the lock on to the thread that has waited longest. If no thread waits, release the lock."""
+        """Pass the lock on to the thread that has waited longest, or release the lock."""
         with self._guard:
             self._pass_on()
 
@@ -55,7 +54,6 @@ class FairLock:
             self._holder.release()
 
     def _withdraw(self, waiter: Lock) -> None:
-        """Remove a waiter from the queue. If the waiter's thread already holds the lock, pass the lock on."""
         with self._guard:
             if waiter in self._queue:
                 self._queue.remove(waiter)

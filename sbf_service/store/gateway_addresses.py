@@ -1,7 +1,7 @@
 """Gateways' own addresses in networks. A gateway with addresses has an interface in the network.
 
 A gateway gets addresses in a network for its first task in this network: router, SSH relay, publication, or service
-such as NFS. The gateway has the addresses until the network ends.
+such as NFS. It has the addresses until the network ends.
 """
 
 from collections import defaultdict
@@ -39,9 +39,9 @@ log = get_log(__name__)
 def ensure_gateway_addresses(unit: Unit, network: ClusterRow, gateway: Name) -> tuple[Address, ...]:
     """Return a gateway's addresses in a network: one address of each subnet.
 
-    If the gateway has no addresses in the network yet, assign addresses and increment the gateway's wanted revision.
-    ``network`` is the cluster that created the network. The gateway must be a gateway of one of the network's clusters.
-    Raise NoAddressFree if a subnet has no free address.
+    If the gateway has no addresses yet, assign addresses and increment the gateway's wanted revision. ``network`` is
+    the cluster that created the network. The gateway must belong to one of the network's clusters. Raise NoAddressFree
+    if a subnet has no free address.
     """
     found = read_gateway_addresses(unit, gateway, [network.id])
     if network.id in found:
@@ -59,7 +59,7 @@ def ensure_gateway_addresses(unit: Unit, network: ClusterRow, gateway: Name) -> 
 def choose_guest_address(unit: Unit, guest: Guest, network: ClusterRow, gateway: Gateway) -> str:
     """Return the guest's address that a gateway can publish. The gateway gets addresses in the network.
 
-    Raise BadInput or NoAddressFree, and leave the gateway unchanged, if the gateway cannot publish the guest.
+    Raise BadInput or NoAddressFree, and change nothing, if the gateway cannot publish the guest.
     """
     with unit.session.begin_nested():
         own = ensure_gateway_addresses(unit, network, gateway.name)
@@ -67,10 +67,7 @@ def choose_guest_address(unit: Unit, guest: Guest, network: ClusterRow, gateway:
 
 
 def assign_possible_addresses(unit: Unit, network: ClusterRow, gateway: Name) -> tuple[Address, ...]:
-    """Return the addresses of :func:`ensure_gateway_addresses`, or () if that function fails. Log the reason.
-
-    Possible reasons: a subnet has no free address, or a row of the network cannot be read.
-    """
+    """Return the addresses of :func:`ensure_gateway_addresses`, or () if that function fails. Log the reason."""
     try:
         return ensure_gateway_addresses(unit, network, gateway)
     except (NoAddressFree, ValueError) as error:  # ValueError: a row cannot be read
@@ -87,10 +84,7 @@ def read_gateway_addresses(unit: Unit, gateway: Name, networks: Iterable[str]) -
 
 
 def add_gateway_interfaces(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
-    """Add a gateway's addresses in networks to the gateway's wanted state.
-
-    If ``name`` is not a gateway, return its wanted state unchanged.
-    """
+    """Return the wanted state of an element with its own addresses in networks, if the element is a gateway."""
     if name not in read_topology(unit).gateways or not wanted.segments:
         return wanted
     networks = [segment.id for segment in wanted.segments]
@@ -100,8 +94,8 @@ def add_gateway_interfaces(unit: Unit, name: str, wanted: HostWanted) -> HostWan
 def _choose_addresses(unit: Unit, network: ClusterRow, gateway: Name) -> tuple[Address, ...]:
     """Return one free address of each subnet.
 
-    Skip an address if a guest's spec contains the MAC address that is derived from this address. Otherwise, an invited
-    user could choose the router's future MAC address for a guest, and receive the packets to the router.
+    Skip an address whose derived MAC address a guest's spec contains. Otherwise, an invited user could choose the
+    router's future MAC address, and receive the packets to the router.
     """
     known = read_network_addresses(unit, network)
     macs = {guest.mac for guest in known.guests}

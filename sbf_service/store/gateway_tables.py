@@ -36,9 +36,9 @@ class NetworkRouterRow(Base):
 class ServiceNodeRow(Base):
     """The service node of a network: the gateway that offers the network's services, such as NFS.
 
-    If another gateway can offer the services too, the service node stays the same. If the service node can no longer
-    offer the services, SBF chooses another gateway. SBF deletes the row when the network has ended. A network that an
-    older version of SBF created has no row until the topology changes at a site of the network.
+    The service node stays the same while it can offer the services. Otherwise, SBF chooses another gateway. SBF deletes
+    the row when the network has ended. A network that an older version of SBF created has no row until the topology
+    changes at a site of the network.
     """
 
     __tablename__ = "service_nodes"
@@ -50,11 +50,9 @@ class ServiceNodeRow(Base):
 class OutsideUseRow(Base):
     """A network's use of an outside destination through a gateway. SBF deletes the row when the network has ended.
 
-    ``connections``, ``sent_bytes`` and ``received_bytes`` are sums since the network first used the destination through
-    the gateway. ``reported_connections``, ``reported_sent_bytes`` and ``reported_received_bytes`` are the counters in
-    the gateway's latest report. SBF adds the difference between the counters of two reports to the sums. ``names``
-    contains the destination's FQDNs in the latest report, or None. When SBF chooses another gateway as the network's
-    router, ``names`` of the former router becomes None.
+    ``connections``, ``sent_bytes`` and ``received_bytes`` are sums over all reports. The columns ``reported_…`` are the
+    counters in the gateway's latest report. SBF adds the increase of the counters between two reports to the sums.
+    ``names`` contains the destination's FQDNs in the latest report; None for a former router of the network.
     """
 
     __tablename__ = "outside_uses"
@@ -76,8 +74,8 @@ class OutsideUseRow(Base):
 class TrafficRow(Base):
     """The last samples of a network's traffic counters at one host or gateway.
 
-    SBF deletes the row when the network has ended. If the network has no placement on the element any more, SBF deletes
-    the row at the next report of the element's agent.
+    SBF deletes the row when the network has ended, or at the next report of an element without a placement of the
+    network.
     """
 
     __tablename__ = "traffic"
@@ -92,7 +90,7 @@ class PublicationRow(Base):
     """A gateway's port that leads to a guest. SBF deletes the row when the guest's cluster or the publication ends.
 
     ``suspended`` is the reason why the guest is not published at present, or None. ``moved_from`` is the gateway that
-    published the guest until that gateway's agent became stale, or None.
+    published the guest before its agent became stale, or None.
     """
 
     __tablename__ = "publications"

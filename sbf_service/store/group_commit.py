@@ -1,8 +1,8 @@
 """Group commit: one thread, the leader, commits the changes of all callers that queued during the previous commit.
 
 On PostgreSQL, a group of changes with scopes locks only the sites and names in these scopes (:mod:`.lock_scopes`), and
-does not wait for locks. If another transaction holds a lock that a change needs, the change moves to a queue for this
-lock. The other changes of the group are committed.
+does not wait for locks. A change that needs a lock of another transaction moves to a queue for this lock. The other
+changes of the group are committed.
 """
 
 from collections import deque
@@ -25,8 +25,8 @@ MAX_GROUP = 16
 FindScope = Callable[[U], LockScope]
 """A function that returns the sites and names that a change must lock.
 
-The function reads the database in the unit of work that it receives. The function raises OutsideScopeError if the
-change must lock everything.
+The function reads the database in the unit of work that it receives, and raises OutsideScopeError if the change must
+lock everything.
 """
 
 
@@ -47,8 +47,7 @@ class GroupTransactions(Protocol[U_co]):
     ) -> AbstractContextManager[Sequence[U_co | frozenset[int]]]:
         """Open one transaction with a unit for each scope, in the order of ``find_scopes``.
 
-        ``wait``: whether to wait for locks that other transactions hold. Without ``wait``, if other transactions hold
-        locks of a scope, yield the keys of these locks instead of the scope's unit.
+        Unless ``wait``, yield the keys of the locks that other transactions hold, instead of the scope's unit.
         """
 
 
@@ -56,8 +55,8 @@ class GroupTransactions(Protocol[U_co]):
 class _QueuedChange(Generic[U]):
     """A change whose thread waits for the commit.
 
-    ``is_finished`` is true when the change is committed, has failed, or must wait for the locks whose keys ``missing``
-    contains. ``woken`` is a locked lock. Its release ends the wait of the change's thread.
+    ``is_finished``: the change is committed, has failed, or must wait for the locks with the keys ``missing``.
+    ``woken`` is a locked lock, whose release ends the wait of the change's thread.
     """
 
     work: Callable[[U], None]
@@ -73,14 +72,14 @@ class _CommitQueue(Generic[U]):
     """A queue of changes.
 
     One thread at a time, the leader, commits a group of changes. The leader's own change is the first of the group.
-    After the commit, the leader wakes all threads of the group, and the thread of the next queued change, which becomes
-    the next leader. If ``waits`` is true, leaders wait for locks of other transactions.
+    Afterwards, the leader wakes all threads of the group, and the thread of the next queued change as the next leader.
+    If ``waits``, leaders wait for locks of other transactions.
     """
 
     waits: bool
     changes: deque[_QueuedChange[U]] = field(default_factory=deque)
     _leader: _QueuedChange[U] | None = None
-    """The change whose thread leads. None if no thread leads."""
+    """The change whose thread leads, or None."""
     _guard: Lock = field(default_factory=Lock)
     """Protects the other fields. No thread holds the guard while it waits or commits."""
 
@@ -117,7 +116,7 @@ class _CommitQueue(Generic[U]):
     def _leave(self, queued: _QueuedChange[U]) -> None:
         """If the thread of ``queued`` is the leader, make the thread of the next queued change the leader.
 
-        If the handler of a signal raised an error, for example KeyboardInterrupt, ``queued`` may still be in the queue.
+        After an error of a signal's handler, such as KeyboardInterrupt, ``queued`` may still be in the queue.
         """
         with self._guard:
             if queued in self.changes:
@@ -130,8 +129,7 @@ class _CommitQueue(Generic[U]):
     def _take_group(self) -> list[_QueuedChange[U]]:
         """Remove the next group of changes from the queue.
 
-        If the group's first change locks everything, any change can follow in the group. If the first change has a
-        scope, the group ends before the next change that locks everything.
+        A group that begins with a scope ends before the next change that locks everything.
         """
         group = [self.changes.popleft()]
         while self.changes and len(group) < MAX_GROUP:
@@ -200,10 +198,10 @@ class GroupCommit(Generic[U]):
     ) -> T:
         """Run ``work`` in a transaction, possibly with changes of other threads.
 
-        Return the result of ``work``, or raise its error. After an error in a shared transaction, roll the transaction
-        back, and run each change again in a separate transaction. After OutsideScopeError, run the change again in a
-        transaction that locks everything. After DatabaseUnavailable, run no change again: all callers of the
-        transaction receive this error.
+        Return the result of ``work``, or raise its error. After an error in a shared transaction, roll it back, and run
+        each change again in a separate transaction. After OutsideScopeError, run the change again in a transaction that
+        locks everything. After DatabaseUnavailable, run no change again: all callers of the transaction receive this
+        error.
         """
         results: list[T] = []
         context = copy_context()  # another thread may run the change, and needs the caller's context variables
@@ -218,8 +216,8 @@ class GroupCommit(Generic[U]):
     def _commit_after_lock(self, transactions: GroupTransactions[U], queued: _QueuedChange[U], key: int) -> None:
         """Commit a change through the queue for the lock ``key``. Delete the queue when no thread uses the queue.
 
-        A thread may add a change to a queue that another thread has just deleted. In this case, two transactions may
-        wait for the same lock.
+        Two transactions may wait for the same lock if a thread adds a change to a queue that another thread has just
+        deleted.
         """
         queue = self._by_missing_lock.setdefault(key, _CommitQueue(waits=True))
         queue.commit(transactions, queued)

@@ -23,7 +23,7 @@ from virtcloud.model.values import ClusterKey
 
 
 def read_guest_powers(unit: Unit, cluster_ids: Iterable[str]) -> GuestPowers:
-    """Return the wanted power states of these clusters' guests. Omit guests that were never stopped or reset."""
+    """Return the wanted power states of these clusters' guests, except guests that were never stopped or reset."""
     found: dict[tuple[str, str], WantedPower] = {}
     for group in split_ids(sorted(cluster_ids)):
         for row in unit.session.scalars(select(GuestPowerRow).where(GuestPowerRow.cluster_id.in_(group))):
@@ -102,7 +102,7 @@ def _find_guest(row: ClusterRow, name: str) -> Guest:
 def _format_guest(unit: Unit, row: ClusterRow, guest: Guest) -> GuestView:
     """Return the view of a guest.
 
-    If a guest must be on, but its host's confirmation excludes the cluster, the guest is shown as unconfirmed.
+    A guest that must be on is unconfirmed while its host's confirmation excludes the cluster.
     """
     host = unit.session.get_one(ElementRow, guest.host)
     stored = unit.session.get(GuestPowerRow, (row.id, guest.name))

@@ -1,7 +1,7 @@
 """The service secret, the login of a new cluster's guests, and the seeds and peers in wanted documents.
 
 A seed is the configuration that a guest reads when it boots. The peers of a guest are all guests of its network.
-The duration of a query about a network does not depend on the other networks in the database.
+Queries about a network do not take longer with more networks in the database.
 """
 
 from collections.abc import Iterable
@@ -26,9 +26,7 @@ from virtcloud.model.values import ClusterKey
 from virtcloud.model.wanted import HostWanted
 
 GUEST_SECRET: Final = "guests"  # noqa: S105 - the name of a row, not a secret
-"""The name of the secret from which SBF derives the key pairs of guests and clusters.
-
-A migration creates the secret.
+"""The name of the secret from which SBF derives the key pairs of guests and clusters; a migration creates the secret.
 """
 _READ_SECRET = select(ServiceSecretRow.value).where(ServiceSecretRow.name == bindparam("secret"))
 _READ_KEYS = (
@@ -62,7 +60,7 @@ def read_service_secret(unit: Unit, name: str = GUEST_SECRET) -> SecretBytes:
 def make_guest_login(unit: Unit, spec: ClusterSpec) -> str:
     """Return the login of a new cluster's guests, as JSON.
 
-    Omit the owner's current keys if the cluster has no guests.
+    If the cluster has no guests, omit the owner's current keys.
     """
     has_guests = spec.guests or spec.spread is not None  # a spread becomes guests; without guests, nobody uses the keys
     keys: Iterable[str] = unit.connection.execute(_READ_KEYS, {"owner": spec.owner}).scalars() if has_guests else ()
@@ -72,8 +70,7 @@ def make_guest_login(unit: Unit, spec: ClusterSpec) -> str:
 def read_network_clusters(unit: Unit, networks: Iterable[str]) -> list[NetworkCluster]:
     """Return the live clusters of these networks.
 
-    ``networks`` are the IDs of the clusters that created the networks. In the result, the cluster that created a
-    network precedes the clusters that joined this network.
+    ``networks`` are the IDs of the clusters that created the networks, which precede their members in the result.
     """
     found = []
     for group in split_ids(networks):

@@ -29,10 +29,10 @@ def insert_session(  # noqa: PLR0913, PLR0917 - the session
     address: str | None,
     wait: timedelta,
 ) -> None:
-    """Insert a waiting session, and record an audit row. Delete expired sessions.
+    """Insert a waiting session with an audit row, and delete expired sessions.
 
-    ``cluster_id`` identifies the guest's cluster. The cluster's key does not suffice, because the key may now belong to
-    another user's cluster. ``address`` is the address of this replica. The session expires after ``wait``.
+    ``cluster_id`` identifies the guest's cluster, because the key may now belong to another user's cluster. ``address``
+    is the address of this replica. The session expires after ``wait``.
     """
     _delete_expired(unit)
     cluster = require_cluster(unit, guest.cluster, cluster_id)
@@ -47,10 +47,10 @@ def insert_session(  # noqa: PLR0913, PLR0917 - the session
 def insert_check(
     unit: Unit, cluster: LiveCluster, sessions: Mapping[Name, str], address: str | None, wait: timedelta
 ) -> None:
-    """Insert a session for each host that takes part in a check of the cluster's paths. Record an audit row.
+    """Insert a session for each host of a check of paths, with an audit row, and delete expired sessions.
 
-    Delete expired sessions. ``sessions`` maps each of these hosts to the ID of its session. ``address`` is the address
-    of this replica. The new sessions expire after ``wait``.
+    ``sessions`` maps these hosts to session IDs. ``address`` is the address of this replica. The new sessions expire
+    after ``wait``.
     """
     _delete_expired(unit)
     request, network, expires_at = SessionRequest(kind=SessionKind.FRAMES), cluster.network.id, unit.now + wait
@@ -74,10 +74,7 @@ def delete_session(unit: Unit, session_id: str) -> None:
 
 
 def list_sessions(unit: Unit, element: str, after: int, kinds: frozenset[SessionKind]) -> list[GuestSession]:
-    """Return the sessions that wait for an element's agent, ordered by number.
-
-    Return only sessions that have one of the ``kinds`` and a number greater than ``after``.
-    """
+    """Return the sessions of ``kinds`` that wait for an element's agent, by number and above ``after``."""
     waiting = (
         GuestSessionRow.element == element,
         GuestSessionRow.number > after,

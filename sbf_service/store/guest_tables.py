@@ -29,8 +29,7 @@ class GuestPowerRow(Base):
 class GuestSessionRow(Base):
     """A session with a guest, from the user's request until the agent of the guest's host connects.
 
-    A row can also describe a session with a host, for a check of a cluster's paths. In this case, ``guest`` is the name
-    of the host.
+    A row can also describe a session with a host, for a check of a cluster's paths. ``guest`` is then the host's name.
 
     ``request`` is the user's request (JSON). ``address`` is the address of the replica that waits for the agent. Rows
     are ignored after ``expires_at``, and deleted when the next session begins.

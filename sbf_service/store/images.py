@@ -48,7 +48,7 @@ R = TypeVar("R", ImageShareRow, CertificationRow)
 
 @dataclass(frozen=True, slots=True)
 class NewImage:
-    """An image that a caller adds as owner. ``quota`` contains the limits in SBF's settings."""
+    """An image that a caller adds as owner, and the quota in SBF's settings."""
 
     name: Name
     owner: UserName
@@ -60,8 +60,8 @@ class NewImage:
 def find_same_image(unit: Unit, new: NewImage, uploading: int = 0) -> CatalogueImage | None:
     """Return the owner's image with this name and content, or None.
 
-    ``uploading`` is the number of bytes that the owner is uploading for other images. Raise NameTaken if another image
-    has this name. Raise NotAdmitted or QuotaExceeded if the owner may not add the image.
+    ``uploading`` is the number of bytes that the owner uploads for other images. Raise NameTaken if another image has
+    this name. Raise NotAdmitted or QuotaExceeded if the owner may not add the image.
     """
     row = unit.session.get(ImageRow, new.name)
     if row is not None:
@@ -76,7 +76,7 @@ def find_same_image(unit: Unit, new: NewImage, uploading: int = 0) -> CatalogueI
 def check_addition(unit: Unit, new: NewImage) -> None:
     """Check, before an upload, that the caller may add an image. Raise the errors of :func:`find_same_image`.
 
-    Also raise NameTaken if the owner has an image with this name, because the new image's content is not known yet.
+    Also raise NameTaken if the owner has an image with this name, because the new content is not known yet.
     """
     row = unit.session.get(ImageRow, new.name)
     if row is not None:
@@ -102,9 +102,8 @@ def _check_allowed(unit: Unit, new: NewImage, uploading: int = 0) -> None:
 def add_image(unit: Unit, new: NewImage, place_file: Callable[[], None] = lambda: None) -> tuple[CatalogueImage, bool]:
     """Add an image. Idempotent. Return the image, and whether the image is new.
 
-    ``place_file`` moves the uploaded file to its final path. This function calls ``place_file`` after all checks, even
-    if the image is already in the catalogue, because the file of that image may be missing. Raise the errors of
-    :func:`find_same_image`.
+    ``place_file`` moves the uploaded file to its final path. It is called after all checks, even for an image in the
+    catalogue, whose file may be missing. Raise the errors of :func:`find_same_image`.
     """
     if (found := find_same_image(unit, new)) is not None:
         place_file()
@@ -201,9 +200,7 @@ def revoke_certification(unit: Unit, name: Name, site: Name) -> CatalogueImage:
 def remove_image(unit: Unit, name: Name, sees: CanSeeOwner) -> CatalogueImage:
     """Remove an image, and return the image. Raise NotFound for an unknown name.
 
-    Raise Conflict if clusters use the image.
-
-    The error names only clusters whose owner the caller may see (``sees``).
+    Raise Conflict, with the clusters whose owner the caller may see (``sees``), if clusters use the image.
     """
     image = get_image(unit, name)
     check_unused(name, [key if sees(owner) else None for key, owner, names in find_uses(unit) if name in names])

@@ -1,9 +1,9 @@
 """Proofs of jobs: a host requests a job's cluster, and the batch server confirms the job.
 
-A host cannot prove that a job runs on this host. Therefore, SBF records a question to the batch server about the job.
-The agent on the batch server's host answers the question. Until the answer states that the job runs, the request of the
-job's first host fails with JobUnproven. An answer that states that the job runs is a *proof*. A proof contains the
-job's owner, hosts and network, and the request must match these values. A proof permits the creation of one cluster.
+A host cannot prove that a job runs there, so SBF records a question, which the agent on the batch server's host
+answers. Until the answer is that the job runs, the request of the job's first host fails with JobUnproven. This answer,
+the *proof*, contains the job's owner, hosts and network, which the request must match. A proof permits the creation of
+one cluster.
 """
 
 from datetime import timedelta
@@ -25,18 +25,17 @@ JOBS_TOPIC: Final = "jobs"
 QUESTION_LIFETIME: Final = timedelta(minutes=5)
 """The lifetime of a question and its answer. No prologue script waits this long for a cluster."""
 MAX_OPEN_QUESTIONS: Final = 200
-"""The maximum number of stored questions of one host."""
 
 
 def check_job_proof(
     unit: Unit, key: str, spec: ClusterSpec, starter: str, *, use: bool
 ) -> JobUnproven | Forbidden | None:
-    """Check that the host ``starter`` may request a job's cluster. Return None if the host may request the cluster.
+    """Return None if the host ``starter`` may request a job's cluster, otherwise an error.
 
-    With ``use``, delete the proof after a successful check. If there is no proof, return the error JobUnproven. Also
-    record the question, unless the same question is open already. If the proof does not cover the request
-    (`check_job_confirmation`), delete the proof, and return Forbidden: the job may change or run again, so its next
-    request needs a new proof. The caller must commit the transaction before raising the returned error.
+    With ``use``, delete the proof after a successful check. Without a proof, return JobUnproven, and record the
+    question. If the proof does not cover the request (`check_job_confirmation`), delete it, and return Forbidden: the
+    job may change or run again, so its next request needs a new proof. Commit the transaction before raising the
+    returned error.
     """
     question = _make_question(unit, key, spec, starter)
     row = unit.session.get(JobQuestionRow, (key, starter))
@@ -94,10 +93,7 @@ def _find_network_id(unit: Unit, name_or_key: str | None) -> str | None:
 
 
 def _record_question(unit: Unit, question: JobClusterRequest, reason: str = "") -> JobUnproven:
-    """Record a question, unless `MAX_OPEN_QUESTIONS` questions about other jobs of the host are stored.
-
-    Return the error for the host.
-    """
+    """Record a question, unless the host has `MAX_OPEN_QUESTIONS` others, and return the error for the host."""
     unit.session.execute(delete(JobQuestionRow).where(JobQuestionRow.asked_at <= unit.now - QUESTION_LIFETIME))
     others = JobQuestionRow.starter == question.starter, JobQuestionRow.key != question.key
     if (

@@ -1,7 +1,6 @@
 """Leases on elements, the fencing tokens of leases, and the heartbeats of agents.
 
-Every new lease of an element increments the element's fencing token. After another worker has acquired the next lease,
-SBF refuses writes with the old token.
+Every new lease increments the element's fencing token, and SBF then refuses writes with the old token.
 """
 
 from datetime import timedelta
@@ -42,11 +41,10 @@ def acquire_lease(unit: Unit, element: str, holder: str, length: timedelta) -> i
     """Acquire an element's lease for ``length``.
 
     Return the new fencing token, even if ``holder`` already has the lease. Return None while another holder has the
-    lease. Also return None for an unknown element, or for an element that SBF does not reconcile (``IS_RECONCILED``).
+    lease, or if SBF reconciles no such element (``IS_RECONCILED``).
 
-    The lease begins at ``unit.now``, which is read from the database's clock before the statement locks the element's
-    row. A wait for the lock shortens the remaining lease. Two holders never have the lease at the same time, because
-    the statement also compares the end of the former lease with ``unit.now``. A holder computes its deadline from the
+    The lease begins at ``unit.now``, before the statement locks the element's row, so that a wait shortens the lease.
+    The statement also compares the end of the former lease with ``unit.now``. A holder computes its deadline from the
     time before this call (:class:`~sbf_service.reconcile.heartbeats.HeldLease`).
     """
     lease = {"element": element, "holder": holder, "now": unit.now, "until": unit.now + length}
@@ -54,7 +52,7 @@ def acquire_lease(unit: Unit, element: str, holder: str, length: timedelta) -> i
 
 
 def renew_lease(unit: Unit, element: str, fence: int, length: timedelta) -> bool:
-    """Renew a lease for ``length``. Return False if the lease was released, or if a newer lease was acquired."""
+    """Renew a lease for ``length``. Return False after a release, or if a newer lease was acquired."""
     lease = {"element": element, "token": fence, "until": unit.now + length}
     return unit.connection.execute(_RENEW, lease).scalar_one_or_none() is not None
 
@@ -65,15 +63,14 @@ def holds_lease(unit: Unit, element: str, fence: int) -> bool:
 
 
 def release_lease(unit: Unit, element: str, fence: int) -> None:
-    """Release an element's lease if ``fence`` is the element's newest fencing token. Otherwise, change nothing."""
+    """Release an element's lease, if ``fence`` is its newest fencing token."""
     unit.connection.execute(_RELEASE, {"element": element, "token": fence})
 
 
 def release_leases_of(unit: Unit, holder: str) -> None:
     """Release all leases of a restarted replica, and increment the fencing tokens of the leased elements.
 
-    After the release, late writes of the replica's previous process fail. Call this function within
-    :meth:`Store.change`, because several rows change.
+    Late writes of the replica's previous process then fail. Call this within :meth:`Store.change`.
     """
     unit.session.execute(
         update(ElementRow).where(ElementRow.lease_holder == holder).values(lease_until=None, fence=ElementRow.fence + 1)
@@ -81,11 +78,11 @@ def release_leases_of(unit: Unit, holder: str) -> None:
 
 
 HEARTBEAT_INTERVAL = timedelta(seconds=5)
-"""For this time after a recorded heartbeat, :func:`record_agent_heartbeat` does not record the agent's heartbeats."""
+"""The time after a recorded heartbeat for which further heartbeats of the agent are not recorded."""
 
 
 _IS_SEEN = (ElementRow.present, ~equals_any(ElementRow.kind, DEVICE_KINDS), ElementRow.reachable)
-"""The condition that an element is present, reachable, and has an agent. An index on ``last_seen`` has this condition.
+"""The condition that an element is present, reachable, and has an agent: the condition of the index on ``last_seen``.
 """
 _FIND_STALE = union_all(
     select(ElementRow.name).where(*_IS_SEEN, ElementRow.last_seen.is_(None)),
@@ -96,7 +93,7 @@ _FIND_STALE = union_all(
 def find_stale_agents(unit: Unit, silence: timedelta) -> list[Name]:
     """Return the reachable hosts and gateways whose agents have sent no heartbeat for ``silence``, sorted by name.
 
-    Include hosts and gateways whose agents have never sent a heartbeat.
+    Agents that have never sent a heartbeat are included.
     """
     names = unit.connection.execute(_FIND_STALE, {"silent_since": unit.now - silence}).scalars()
     return sorted(Name(name) for name in names)
@@ -105,9 +102,8 @@ def find_stale_agents(unit: Unit, silence: timedelta) -> list[Name]:
 def record_agent_heartbeat(store: Store, name: str) -> None:
     """Record an agent's heartbeat. Raise NotFound for an unknown element. Raise Conflict for a device.
 
-    If the element is unreachable, because its agent was stale (:func:`find_stale_agents`), a heartbeat does not make
-    the element reachable: the host may have restarted. The element stays unreachable until the agent confirms a
-    revision or reports an error.
+    The heartbeat of a stale agent does not make its element reachable: the host may have restarted. The agent must
+    first confirm a revision or report an error.
     """
     with store.read() as unit:
         row = require_agent(unit, name)

@@ -1,7 +1,7 @@
 """Connections to PostgreSQL that limit the time for each answer of the server.
 
-A server whose process is suspended, or a proxy that has lost its server, can hold a TCP connection open without
-answering. Neither the server's own time limits nor TCP's time limits end the client's wait for an answer.
+A suspended server, or a proxy that has lost its server, can hold a TCP connection open without answering. Neither
+PostgreSQL's nor TCP's time limits end this wait.
 """
 
 import time
@@ -20,7 +20,7 @@ class LimitedConnection(Connection[Any]):
     """A connection that is closed if the server does not answer within :attr:`answer_limit_s` seconds."""
 
     answer_limit_s: float | None = 120.0
-    """The limit, or None for no limit. The default is four times ``lock_timeout``: statements may wait for locks."""
+    """The limit, or None. The default is four times ``lock_timeout``, because statements may wait for locks."""
 
     def wait(self, gen: PQGen[RV], interval: float = POLL_S, timeout: float | None = None) -> RV:
         """Wait for the end of an operation. Raise OperationalError if the server does not answer in time."""
@@ -37,14 +37,14 @@ class LimitedConnection(Connection[Any]):
 
 
 class SeparateConnection(LimitedConnection):
-    """A connection outside the pool. Its limit is shorter, because its statements do not wait for locks."""
+    """A connection outside the pool, with a shorter limit, because its statements do not wait for locks."""
 
     answer_limit_s: float | None = 15.0
 
 
 @contextmanager
 def unlimited_answers(connection: PooledConnection) -> Iterator[None]:
-    """Disable the connection's time limit for answers within the block, for example during a migration."""
+    """Disable the time limit for answers within the block, for example during a migration."""
     limited = connection.connection.driver_connection
     if not isinstance(limited, LimitedConnection):
         raise TypeError(f"expected a LimitedConnection, got {type(limited).__name__}")

@@ -47,10 +47,9 @@ def make_live_clusters(unit: Unit, rows: Sequence[ClusterRow]) -> list[LiveClust
 def read_stored_clusters(
     unit: Unit, rows: Sequence[_Row], networks: Mapping[str, _Row], *, everything: bool = False
 ) -> Iterator[StoredCluster]:
-    """Yield the stored values of each cluster in ``rows``. ``networks`` contains the clusters' networks by ID.
+    """Yield the stored values of each cluster in ``rows``, with the ``networks`` by ID.
 
-    If ``everything`` is true, the queries read the claims and gateways of all clusters, not only of ``rows``. If
-    ``rows`` contains most live clusters, queries for all clusters are faster than queries for ``rows``.
+    If ``everything``, read the claims and gateways of all clusters, which is faster if ``rows`` contains most of them.
     """
     of_networks, of_clusters = (None, None) if everything else (networks, [row.id for row in rows])
     vlans, services = _read_claims(unit, of_networks), read_service_ids(unit, of_networks)
@@ -100,7 +99,6 @@ def read_service_ids(unit: Unit, ids: Iterable[str] | None) -> dict[str, int]:
 
 
 def _read_claims(unit: Unit, ids: Iterable[str] | None) -> dict[str, list[tuple[str, int]]]:
-    """Return the sites and VLAN IDs of claims, by network ID and sorted by site."""
     found: dict[str, list[tuple[str, int]]] = defaultdict(list)
     for network, site, vlan in _VLANS.read(unit, ids):
         found[network].append((site, vlan))

@@ -5,9 +5,8 @@ parallel if their scopes have no site and no name in common. All locks are Postg
 the transaction, even if the connection is lost.
 
 **Lock order.** Each unit first acquires the lock :data:`EVERYTHING`. A unit with a scope acquires this lock in shared
-mode; a unit without a scope acquires this lock in exclusive mode. After that, a unit with a scope locks the keys of its
-scope in ascending order, before its first change. For a unit that does not wait (``pg_try_advisory_xact_lock``), the
-order does not matter.
+mode, a unit without a scope in exclusive mode. After that, a unit with a scope locks the keys of its scope in ascending
+order, before its first change. The order does not matter for a unit that does not wait (``pg_try_advisory_xact_lock``).
 """
 
 from collections.abc import Iterable
@@ -45,8 +44,8 @@ _SHARE_EVERYTHING = select(
 )
 """These statements also lock the topology's row, because replicas of an earlier version lock this row for each change.
 
-The row's lock makes PostgreSQL return the version of the newest commit, although the statement's snapshot may be older
-because the statement waited. With ``FOR KEY SHARE``, PostgreSQL would return the version of the snapshot.
+This lock makes PostgreSQL return the newest version, although the statement's snapshot may be older after a wait. With
+``FOR KEY SHARE``, PostgreSQL would return the version of the snapshot.
 """
 _KEYS = bindparam("keys", type_=ARRAY(Integer))
 _KEY = func.unnest(_KEYS).column_valued("key")
@@ -56,7 +55,7 @@ _TRY_KEYS = select(_KEY, _NOW).where(func.pg_try_advisory_xact_lock(SCOPE_CLASS,
 
 
 class OutsideScopeError(Exception):
-    """A unit would change something outside its scope. The store locks everything and runs the unit's work again."""
+    """A unit would change something outside its scope. The store runs the work again with all locks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +69,7 @@ class LockScope:
     def keys(self) -> frozenset[int]:
         """The second keys of the advisory locks: hashes of the sites and names.
 
-        Two units whose names differ, but have the same hash, wait for each other. This wait costs time, but causes no
-        error.
+        Units with different names of the same hash wait for each other, without an error.
         """
         return frozenset(map(_hash, (*(f"site {site}" for site in self.sites), *self.names)))
 
@@ -104,7 +102,7 @@ def join_scopes(scopes: Iterable[LockScope]) -> LockScope:
 
 
 def _hash(name: str) -> int:
-    """Return a signed number of 32 bits, the type of an advisory lock's second key."""
+    """Return a hash in the range of an advisory lock's second key: 32 bits, signed."""
     number: int = crc32(name.encode())
     return number - (1 << 32) if number >= 1 << 31 else number
 
@@ -112,8 +110,7 @@ def _hash(name: str) -> int:
 def lock_everything(connection: Connection) -> int | None:
     """Lock everything until the end of the transaction, and return the topology's version.
 
-    Return None on SQLite, which has one writer at a time and needs no lock. Also return None if the topology's row was
-    replaced during the wait.
+    Return None on SQLite, which has one writer at a time, or if the topology's row was replaced during the wait.
     """
     if connection.dialect.name != "postgresql":
         return None
@@ -122,7 +119,7 @@ def lock_everything(connection: Connection) -> int | None:
 
 
 def share_everything(connection: Connection) -> int | None:
-    """Prevent other units from locking everything, until the end of the transaction. Only for PostgreSQL.
+    """Prevent other units from locking everything, until the end of the transaction. This function requires PostgreSQL.
 
     Return the topology's version, or None if the topology's row was replaced during the wait.
     """
@@ -131,9 +128,9 @@ def share_everything(connection: Connection) -> int | None:
 
 
 def lock_scope(connection: Connection, scope: LockScope, *, wait: bool = True) -> LockResult:
-    """Lock the keys of a scope in ascending order. PostgreSQL locks the keys in the order of the list in ``unnest``.
+    """Lock the keys of a scope in ascending order. ``unnest`` keeps the order of its list.
 
-    With ``wait``, wait for keys that another unit holds. Without ``wait``, do not lock these keys, and return them.
+    Without ``wait``, return the keys that another unit holds, instead of waiting.
     """
     keys = sorted(scope.keys)
     rows = connection.execute(_LOCK_KEYS if wait else _TRY_KEYS, {"keys": keys}).all()

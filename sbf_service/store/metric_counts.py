@@ -29,7 +29,6 @@ from virtcloud.model.vlans import VlanSet
 
 _IS_DEGRADED = ClusterRow.state == ClusterState.DEGRADED
 BACKUP_TIME = "backup"
-"""The name under which the time of the last backup is recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +44,7 @@ class PoolCounts:
 class ElementCounts:
     """The number of a site's elements of one kind, in total and with each problem.
 
-    ``unconfirmed`` counts elements that have not confirmed their wanted revision. ``unsaved`` counts elements with a
-    pending save.
+    ``unconfirmed``: the element has not confirmed its wanted revision. ``unsaved``: the element has a pending save.
     """
 
     total: int
@@ -142,7 +140,6 @@ def _count_elements(unit: Unit) -> dict[tuple[str, str], ElementCounts]:
 
 
 def _find_oldest_change(unit: Unit) -> float:
-    """Return the age in seconds of the oldest unconfirmed change of a cluster that has not ended, or 0."""
     rows = find_clusters(unit, NOT_ENDED, ClusterRow.state != ClusterState.ACTIVE)
     parts = read_placements(unit, [row.id for row in rows])
     degraded = _read_degraded_at(unit, [row.id for row in rows if row.state == ClusterState.DEGRADED])
@@ -178,7 +175,7 @@ def _read_degraded_at(unit: Unit, ids: list[str]) -> dict[str, datetime]:
 
 
 def read_service_time(unit: Unit, name: str) -> datetime | None:
-    """Return the time of the last event with this name, such as ``backup``. Return None if no time is recorded."""
+    """Return the time of the last event with this name, such as ``backup``, or None."""
     row = unit.session.get(ServiceTimeRow, name)
     return None if row is None else row.at
 

@@ -1,7 +1,6 @@
 """Gateways that are routers of networks: their choice, their replacement, and their description in wanted documents.
 
-One gateway of a network is the router. If this gateway's agent becomes stale, SBF chooses another gateway of the
-network.
+If the agent of a network's router becomes stale, SBF chooses another gateway of the network.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,7 +32,6 @@ _READ_GATEWAYS = select(NetworkRouterRow.network_id, NetworkRouterRow.gateway).w
     NetworkRouterRow.network_id.in_(bindparam("networks", type_=NAME_TYPE, expanding=True))
 )
 _OF_ROUTER = ClusterSelection(or_(ClusterRow.id.in_(_READ), ClusterRow.network.in_(_READ)))
-"""The clusters of the networks whose router is ``gateway``."""
 _READ_ROUTERS = (
     select(NetworkRouterRow.gateway, ElementRow.reachable)
     .join(ElementRow, ElementRow.name == NetworkRouterRow.gateway)
@@ -54,7 +52,7 @@ _DELETE_NAMES = (
 
 
 def start_router(unit: Unit, network: ClusterRow, gateways: Iterable[Name]) -> None:
-    """Choose a router for a new network. Assign addresses to all ``gateways`` that have a link to the outside."""
+    """Choose a router for a new network, and assign addresses to all ``gateways`` that have a link to the outside."""
     candidates = _list_candidates(read_topology(unit), gateways)
     for gateway in candidates:
         ensure_gateway_addresses(unit, network, gateway)
@@ -65,11 +63,10 @@ def start_router(unit: Unit, network: ClusterRow, gateways: Iterable[Name]) -> N
 def replace_routers(unit: Unit, gateway: Name) -> None:
     """Choose another router for each network whose router is ``gateway``.
 
-    Call this function if the gateway's agent is stale, or if the gateway has no link to the outside. The new router is
-    another gateway of the network. The agent of the new router is not stale, and the new router has a link to the
-    outside, and has or gets addresses in the network. If no other gateway of a network meets these conditions, the
-    network's router stays the same. Delete the FQDNs in the latest report of a replaced router, because its agent may
-    send no further report about the network.
+    Call this if the gateway's agent is stale, or if the gateway has no link to the outside. The new router is another
+    gateway of the network with a link to the outside, with an agent that is not stale, and with addresses in the
+    network. The gateway may get these addresses now. If there is no such gateway, the router stays the same. Delete the
+    FQDNs in the latest report of a replaced router, whose agent may send no further report about the network.
     """
     networks = unit.connection.execute(_READ, {"gateway": gateway}).scalars().all()
     alive = find_alive_gateways(unit) - {gateway} if networks else frozenset()
@@ -88,7 +85,7 @@ def replace_routers(unit: Unit, gateway: Name) -> None:
 def announce_link(unit: Unit, gateway: Name) -> None:
     """Increment the versions of the clusters whose router is ``gateway``.
 
-    The views of these clusters show whether the gateway has a link to the outside.
+    Their views show whether the gateway has a link to the outside.
     """
     increment_versions(unit, _OF_ROUTER, gateway=gateway)
 
@@ -107,9 +104,8 @@ def describe_lost_routers(unit: Unit, networks: Iterable[str]) -> Mapping[str, s
 def take_over_routers(unit: Unit, gateway: Name) -> None:
     """Replace the unusable routers of the networks to which ``gateway`` belongs.
 
-    A router is unusable if its agent is stale, or if the router has no outside link. :func:`replace_routers` replaces
-    an unusable router in every network that has this router, even if ``gateway`` does not belong to the network. The
-    new router of a network can be ``gateway`` or another gateway of the network. Call this function when the agent of
+    A router is unusable if its agent is stale, or if it has no outside link. :func:`replace_routers` replaces an
+    unusable router in all its networks, also by gateways other than ``gateway``. Call this when the agent of
     ``gateway`` is no longer stale, or when ``gateway`` gets an outside link or is connected to another network.
     """
     topology = read_topology(unit)
@@ -121,7 +117,7 @@ def take_over_routers(unit: Unit, gateway: Name) -> None:
 def add_network_routers(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
     """Add the description of the router to each segment whose router is the gateway ``name``.
 
-    If ``name`` is no network's router, return the wanted state unchanged.
+    Otherwise, return the wanted state unchanged.
     """
     topology = read_topology(unit)
     gateway = topology.gateways.get(Name(name))

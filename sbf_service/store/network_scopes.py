@@ -1,7 +1,7 @@
 """The lock scopes of units of work that change existing clusters: the sites of the clusters' networks.
 
-A network has a claim at each of its sites until the last element has confirmed the network's end. Therefore, changes of
-its clusters concern only elements at these sites.
+A network has claims at all its sites until every element has confirmed its end, so changes of its clusters concern only
+elements at these sites.
 """
 
 from sqlalchemy import bindparam, func, select
@@ -40,8 +40,8 @@ _READ_ELEMENT = select(
 def find_cluster_scope(unit: Unit, key: str) -> LockScope:
     """Return the scope of a change of a cluster.
 
-    The scope contains the key. The scope also contains the sites at which the cluster's network has claims, and the
-    sites at which the networks of earlier clusters with this key still have claims.
+    The scope contains the key, and the sites at which the networks of the key's clusters, including earlier clusters,
+    have claims.
     """
     sites = unit.connection.execute(_SITES_OF_KEY, {"key": key}).scalars()
     return LockScope(frozenset(sites), frozenset({f"cluster {key}"}))
@@ -56,12 +56,11 @@ def find_element_scope(unit: Unit, name: str) -> LockScope:
 def find_confirmation_scope(unit: Unit, name: str, revision: int, *, has_errors: bool = False) -> LockScope:
     """Return the scope of a confirmation: the element's site, and the sites of the networks of some clusters.
 
-    If the element was unreachable or had an error report, these are all clusters on the element whose state can still
-    change. Otherwise, these are the clusters that one of the newly confirmed revisions adds to the element, or removes
-    from the element. The newly confirmed revisions follow the last confirmed revision, and end with ``revision``.
+    If the element was unreachable or had an error report, these are all clusters whose state can still change.
+    Otherwise, they are the clusters that the newly confirmed revisions, up to ``revision``, add or remove.
 
-    Raise OutsideScopeError for an unknown element. Also raise this error for a gateway, a removed switch, an unchecked
-    element, and a confirmation that ``has_errors``, because these confirmations can change clusters outside this scope.
+    Raise OutsideScopeError for an unknown or unchecked element, a gateway, a removed switch, and a confirmation that
+    ``has_errors``: such confirmations can change other clusters.
     """
     row = unit.connection.execute(_READ_ELEMENT, {"name": name}).one_or_none()
     if row is None or row.kind == ElementKind.GATEWAY or row.leaving or row.unchecked or has_errors:

@@ -77,7 +77,7 @@ def find_joinable_network(unit: Unit, spec: ClusterSpec) -> ClusterRow:
     """Return the cluster that created the network that ``spec`` joins.
 
     Raise NoSuchNetwork if no running cluster has the name or key ``spec.joins``. Raise Forbidden if the network neither
-    belongs to ``spec.owner`` nor is shared with ``spec.owner``. Raise Conflict if the network is ending.
+    belongs to nor is shared with ``spec.owner``. Raise Conflict if the network is ending.
     """
     clusters = find_network(unit, str(spec.joins))
     if not clusters:
@@ -93,10 +93,9 @@ def find_joinable_network(unit: Unit, spec: ClusterSpec) -> ClusterRow:
 def check_guests_distinct(unit: Unit, network: ClusterRow, spec: ClusterSpec) -> None:
     """Raise GuestTaken for a name, MAC address or IP address in ``spec`` that is in use in the network.
 
-    The addresses of gateways, routers and users' devices, and the MAC addresses of gateways, are in use, too. If the
-    spec of a guest in the network has no MAC address, the MAC address that SBF derives for the guest is in use. After
-    the end of a cluster, the names of its guests are free, but the addresses stay in use until every element has
-    confirmed the removal.
+    The addresses of gateways, routers and users' devices, and the MAC addresses of gateways, are in use, too. If a
+    guest's spec contains no MAC address, the MAC address that SBF derives for the guest is in use. After the end of a
+    cluster, its guests' names are free, but their addresses stay in use until every element has confirmed the removal.
     """
     others = {
         f"address {address}": f"gateway {name}" for address, name in _read_gateway_addresses(unit, network).items()
@@ -157,14 +156,12 @@ def read_other_addresses(unit: Unit, network: ClusterRow, spec: ClusterSpec) -> 
 
 
 def _list_quarantined(unit: Unit, network: ClusterRow) -> Iterator[Guest]:
-    """Yield the guests of members that have ended, but whose removal is not confirmed. Omit unreadable clusters."""
     for row in find_members(unit, network.id):
         if row.quarantined:
             yield from _parse_readable_guests(row)
 
 
 def _parse_readable_guests(row: ClusterRow) -> tuple[Guest, ...]:
-    """Return a cluster's guests. If the cluster is unreadable, log this fault and return ()."""
     try:
         return parse_current_spec(row).guests
     except ValueError as error:
@@ -173,28 +170,24 @@ def _parse_readable_guests(row: ClusterRow) -> tuple[Guest, ...]:
 
 
 def _read_gateway_addresses(unit: Unit, network: ClusterRow) -> dict[str, str]:
-    """Return the addresses of a network's gateways, each with its gateway's name."""
     rows = unit.connection.execute(_READ_GATEWAYS, {"network": network.id})
     return {row.address: row.gateway for row in rows}
 
 
 def _read_gateway_macs(unit: Unit, network: ClusterRow) -> dict[Mac, str]:
-    """Return the MAC addresses that are derived from the addresses of a network's gateways, each with its gateway."""
     rows = unit.connection.execute(_READ_GATEWAYS, {"network": network.id})
     return {derive_gateway_mac(network.id, Address(f"{row.address}/{row.prefix_length}")): row.gateway for row in rows}
 
 
 def _read_device_addresses(unit: Unit, network: ClusterRow) -> dict[str, str]:
-    """Return the addresses of users' devices, each with a text such as ``"device laptop of alice"``."""
     rows = unit.connection.execute(_READ_DEVICES, {"network": network.id})
     return {row.address: f"device {row.device} of {row.user_name}" for row in rows}
 
 
 def read_guest_macs(unit: Unit, network: str) -> tuple[Mac, ...]:
-    """Return the MAC addresses of all guests of a network, sorted. Include guests in quarantine.
+    """Return the MAC addresses of all guests of a network, sorted, including guests in quarantine.
 
-    Omit unreadable clusters in quarantine. An error would leave the gateways without a wanted state while a host has
-    not confirmed the removal of such a cluster.
+    Omit unreadable clusters in quarantine: an error would leave the gateways without a wanted state.
     """
     rows = (unit.session.get_one(ClusterRow, network), *find_members(unit, network))
     macs = {
@@ -212,7 +205,7 @@ def _find_mac(row: ClusterRow, guest: Guest) -> Mac:
 def _read_guests(unit: Unit, network: ClusterRow) -> Iterator[tuple[ClusterRow, Guest]]:
     """Yield each guest of a network with its cluster, first the guests of ``network`` itself.
 
-    Include the guests of ended clusters until every element has confirmed the removal: these guests may still run.
+    Guests of ended clusters count until every element has confirmed the removal: they may still run.
     """
     for row in (network, *find_members(unit, network.id)):
         yield from ((row, guest) for guest in parse_current_spec(row).guests)
@@ -221,11 +214,11 @@ def _read_guests(unit: Unit, network: ClusterRow) -> Iterator[tuple[ClusterRow, 
 def allocate_for_member(  # noqa: PLR0913, PLR0917 - the parameters of allocate_network_ids
     unit: Unit, topology: Topology, network: LiveCluster, spec: ClusterSpec, reserved: ReservedVlans, sees: CanSeeOwner
 ) -> NetworkIds:
-    """Return the IDs that a network has after the cluster of ``spec`` joins the network. Change nothing.
+    """Return the IDs that a network has after the cluster of ``spec`` joins it. Change nothing.
 
-    The result contains the network's current IDs, and a VLAN ID at each new site. A new site has a host of the cluster,
-    but no VLAN ID of the network yet. If the network needs its first transport, the result also contains the chosen
-    transport and a service ID on this transport.
+    The result contains the current IDs, and a VLAN ID at each new site. A new site has a host of the cluster, but no
+    VLAN ID of the network yet. The result also contains a transport and its service ID, if the network needs its first
+    transport.
 
     Raise NoSuchHost for an unknown host. Raise Conflict if the transport does not reach a new site, or if the network's
     current ports would change. Raise NoVlanFree if no suitable VLAN ID or no service ID is free.
@@ -253,11 +246,10 @@ def _allocate_at_new_sites(  # noqa: PLR0913, PLR0917 - the parameters of alloca
     reserved: ReservedVlans,
     sees: CanSeeOwner,
 ) -> dict[Name, VlanId]:
-    """Choose a VLAN ID at each new site: the network's VLAN ID, if this VLAN ID is free at the site.
+    """Choose a VLAN ID at each new site: the network's VLAN ID or, if the transport translates, another one.
 
-    If the network's VLAN ID is not free at a site, and the transport translates VLAN IDs, choose another VLAN ID for
-    this site. Raise NoVlanFree if no suitable VLAN ID is free. On a transport that separates networks only by their
-    VLAN IDs, a VLAN ID of another network on the transport is not free.
+    Raise NoVlanFree if no suitable VLAN ID is free. A VLAN ID of another network on a transport that separates networks
+    only by VLAN IDs is not free.
     """
     vlan, vlans, remedy = next(iter(network.vlans.values())), {}, describe_growth_remedy(network)
     subject = f"network {network.key} uses VLAN {vlan}, which"

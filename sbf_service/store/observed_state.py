@@ -48,7 +48,7 @@ def list_saved_items(row: ElementRow) -> frozenset[object]:
 def list_observed_items(observed: DeviceObserved) -> frozenset[object]:
     """Return an observed state as a set of comparable items.
 
-    An edge's items are its circuits. A switch's items are pairs of port and VLAN ID.
+    The items are an edge's circuits, or a switch's pairs of port and VLAN ID.
     """
     return frozenset(observed.circuits) if isinstance(observed, EdgeObserved) else _list_port_vlans(observed.ports)
 
@@ -60,7 +60,7 @@ def _list_port_vlans(ports: PortVlans) -> frozenset[object]:
 def record_observed(row: ElementRow, observed: DeviceObserved) -> None:
     """Record the VLANs of a switch's ports, or the complete circuits of an edge.
 
-    Incomplete circuits are omitted, because SBF does not confirm a revision while an edge has incomplete circuits.
+    SBF confirms no revision while an edge has incomplete circuits.
     """
     if isinstance(observed, EdgeObserved):
         row.carried = _CIRCUITS.dump_json(observed.circuits).decode()
@@ -72,12 +72,12 @@ FIRST_SAVE_PAUSE = timedelta(seconds=5)
 MAX_SAVE_PAUSE = timedelta(minutes=5)
 """The maximum pause after a failed save.
 
-The pause doubles with each failure, because each save wears the device's flash memory.
+It doubles with each failure, because each save wears the device's flash memory.
 """
 
 
 def record_pending_save(unit: Unit, name: str) -> None:
-    """Record a pending save. A worker calls this function before it changes the device's running configuration."""
+    """Record a pending save. Call this before the device's running configuration changes."""
     row = require_element(unit, name)
     row.unsaved_since = row.unsaved_since or unit.now
 
@@ -112,7 +112,7 @@ def compute_save_pause(failures: int) -> timedelta:
 def read_edge_transports(unit: Unit, topology: Topology, edge: Name) -> tuple[Transport, ...]:
     """Return the transports on which an edge can have circuits.
 
-    Omit transports without provider edges. Return the transports of:
+    These are the transports with provider edges of:
 
     - the edge's attachments in the topology
     - the edge's recorded circuits

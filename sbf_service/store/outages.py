@@ -1,7 +1,6 @@
 """Outages of SBF in the database: the records of the deadline sweep, and the changes at the end of an outage.
 
-All replicas share these records, so there is no outage while any replica writes records. ``domain/outages.py``
-contains the rules.
+All replicas share these records. ``domain/outages.py`` contains the rules.
 """
 
 from datetime import timedelta
@@ -57,14 +56,14 @@ def record_sweep(store: Store, longest_gap_s: float) -> None:
 
 
 def record_run(unit: Unit) -> None:
-    """Record that SBF runs now. Detect no outage."""
+    """Record that SBF runs now, without detecting an outage."""
     _write_time(unit, SWEEP_TIME)
 
 
 def _is_recorded(unit: Unit) -> bool:
     """Return whether the last record is less than ``RECORD_INTERVAL`` old.
 
-    Return False for a record in the future, which exists if the database's clock was set back.
+    A record in the future, after the database's clock was set back, does not count.
     """
     last = read_service_time(unit, SWEEP_TIME)
     return last is not None and timedelta() <= unit.now - last < RECORD_INTERVAL
@@ -78,17 +77,15 @@ def _read_outage(unit: Unit, longest_gap_s: float) -> Outage | None:
 def _end_outage(unit: Unit, outage: Outage) -> tuple[int, int]:
     """Postpone leases and setup deadlines after an outage, and record the outage's end.
 
-    Return the number of postponed leases, and the number of postponed deadlines.
+    Return the numbers of postponed leases and of postponed deadlines.
 
-    Omit clusters that were created after the beginning of the outage, because SBF ran again when it created these
-    clusters.
+    Omit clusters that were created after the beginning of the outage: SBF ran again by then.
     """
     _write_time(unit, OUTAGE_TIME)
     return _postpone_leases(unit, outage), _postpone_deadlines(unit, outage)
 
 
 def _postpone_leases(unit: Unit, outage: Outage) -> int:
-    """Postpone the ends of leases. Return the number of postponed leases."""
     rows = find_clusters(
         unit,
         equals_any(ClusterRow.state, WANTED_STATES),
@@ -102,14 +99,13 @@ def _postpone_leases(unit: Unit, outage: Outage) -> int:
         set_lease_end(unit, row, ends, _describe_cause(outage))
     unit.session.flush()
     if changed:
-        # VPN grants end with the lease. The gateways of other clusters get an unneeded revision, which changes nothing:
-        # to find the gateways of each network would take longer than all other statements together.
+        # VPN grants end with the lease. Other gateways get an unneeded revision, which changes nothing: to find the
+        # gateways of each network would take longer than all other statements together.
         increment_revisions(unit, chain.from_iterable(read_cluster_gateways(unit, None).values()))
     return len(changed)
 
 
 def _postpone_deadlines(unit: Unit, outage: Outage) -> int:
-    """Postpone the setup deadlines of clusters that are being set up. Return the number of postponed deadlines."""
     rows = find_clusters(
         unit,
         ClusterRow.state == ClusterState.CONFIGURING,

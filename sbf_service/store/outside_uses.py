@@ -40,16 +40,14 @@ class UseIncrease:
 
     destination: Name
     counters: Mapping[str, int]
-    """The increases of `COUNTERS`, by name."""
 
 
 def record_uses(unit: Unit, gateway: str, report: OutsideReport) -> list[UseIncrease]:
     """Increase the sum of each counter by the counter's increase since the gateway's previous report.
 
     Return the counters' increases. Idempotent: a repeated report increases nothing. Delete the recorded FQDNs of
-    destinations that the report lacks. Ignore networks in the report that do not use the gateway, and destinations that
-    a network did not request. Raise NotFound for an unknown element. Raise Conflict for an element that is not a
-    gateway.
+    destinations that the report lacks. Ignore networks that do not use the gateway, and destinations that a network did
+    not request. Raise NotFound for an unknown element. Raise Conflict for an element that is not a gateway.
     """
     element = require_element(unit, gateway)
     if element.kind != ElementKind.GATEWAY:
@@ -69,7 +67,6 @@ def record_uses(unit: Unit, gateway: str, report: OutsideReport) -> list[UseIncr
 
 
 def _find_destinations(unit: Unit, gateway: str) -> dict[str, tuple[Name, ...]]:
-    """Return the requested destinations of a gateway's clusters, by cluster ID. Omit unreadable clusters."""
     here = select(ClusterGatewayRow.cluster_id).where(ClusterGatewayRow.gateway == gateway)
     rows = find_clusters(unit, ClusterRow.id.in_(here), equals_any(ClusterRow.state, WANTED_STATES))
     found = {}
@@ -84,7 +81,7 @@ def _find_destinations(unit: Unit, gateway: str) -> dict[str, tuple[Name, ...]]:
 def _add(unit: Unit, gateway: str, use: DestinationUse, row: OutsideUseRow | None) -> UseIncrease:
     """Add the counters' increases to the sums.
 
-    If any counter decreased, the gateway has restarted all counters at 0.
+    A decreased counter shows that the gateway has restarted all counters at 0.
     """
     if row is None:
         row = OutsideUseRow(network_id=use.network, gateway=gateway, destination=use.destination, since=unit.now)
@@ -140,7 +137,6 @@ def find_name_faults(unit: Unit, gateway: str) -> tuple[str, ...]:
 
 
 def _read_failing_names(unit: Unit, gateway: str) -> list[ResolvedName]:
-    """Return the FQDNs with an error. An FQDN of two networks can occur twice."""
     found = unit.session.scalars(_READ_NAMES, {"gateway": gateway})
     return [name for text in found for name in _NAMES.validate_json(text or "[]") if name.error is not None]
 

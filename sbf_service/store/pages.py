@@ -1,8 +1,7 @@
 """Pages of lists: at most ``limit`` rows after a position, found with an index instead of an offset.
 
-Each list has a total order (``PageOrder``). A cursor contains the sort key of a page's last row. The next page begins
-after this key. Therefore, a row that exists during the calls for all pages appears exactly once, even if other rows are
-added or removed.
+Each list has a total order (``PageOrder``), and a cursor contains the sort key of a page's last row. Therefore, a row
+that exists during all calls appears exactly once, even if other rows are added or removed.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +30,7 @@ class PagePart:
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """Rows of a list. ``cursor`` is for the next page, or None after the last row."""
+    """Rows of a list, and the cursor of the next page, or None after the last row."""
 
     rows: Sequence[T]
     cursor: str | None = None
@@ -43,7 +42,7 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class PageOrder:
-    """The order of a list. Any two rows differ in the values of ``columns``. No value in ``columns`` is NULL."""
+    """The order of a list. The values of ``columns`` are different for each row, and never NULL."""
 
     cursors: CursorFormat
     columns: tuple[QueryableAttribute[Any], ...]
@@ -57,8 +56,8 @@ class PageOrder:
     def _is_after(self, cursor: str | None) -> list[ColumnElement[bool]]:
         """Return the conditions of the rows after a cursor.
 
-        The condition on the first column is redundant, but lets SQLite use an index. If the list has a filter, SQLite
-        uses no index for the comparison of tuples, and without this condition would read the rows of all earlier pages.
+        The redundant condition on the first column lets SQLite use an index, instead of reading the rows of all earlier
+        pages.
         """
         if cursor is None:
             return []
@@ -86,7 +85,7 @@ def make_page(found: Sequence[T], limit: int, format_cursor: Callable[[T], str])
 
 
 def read_all_pages(read: Callable[[PagePart], Page[T]]) -> Iterator[Sequence[T]]:
-    """Yield the rows of each page. ``read`` opens a separate transaction for each page."""
+    """Yield the rows of each page, for which ``read`` opens a separate transaction."""
     part = PagePart()
     while True:
         page = read(part)
@@ -99,8 +98,7 @@ def read_all_pages(read: Callable[[PagePart], Page[T]]) -> Iterator[Sequence[T]]
 def require_filter_names(unit: Unit, site: str | None, element: str | None) -> None:
     """Raise BadInput if a filter of a list names an unknown site or element.
 
-    Without this check, a call with a misspelt name would return an empty list. The names of removed sites and elements
-    are known, too.
+    A call with a misspelt name would otherwise return an empty list. The names of removed sites and elements are known.
     """
     for kind, table, name in (("site", SiteRow, site), ("element", ElementRow, element)):
         if name is not None and unit.session.get(table, name) is None:

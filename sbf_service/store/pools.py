@@ -48,10 +48,10 @@ def read_pool(unit: Unit, name: str) -> Pool:
 def put_pool(unit: Unit, name: str, pool: Pool, reserved: ReservedVlans) -> None:
     """Replace a site's pool. Idempotent.
 
-    Increment the wanted revisions of the site's devices, so that workers read the devices again: a device may already
-    carry VLAN IDs that the new pool adds. Raise NotFound for an unknown site. Raise BadInput for VLAN IDs that the
-    site's devices reserve. Raise Conflict if the new pool lacks claimed VLAN IDs, or lacks VLAN IDs that an unchecked
-    device may carry (:mod:`.unchecked_elements`).
+    Increment the wanted revisions of the site's devices, so that workers read them again: a device may already carry
+    added VLAN IDs. Raise NotFound for an unknown site. Raise BadInput for VLAN IDs that the site's devices reserve.
+    Raise Conflict if the new pool lacks claimed VLAN IDs, or lacks VLAN IDs that an unchecked device may carry
+    (:mod:`.unchecked_elements`).
     """
     site = read_topology(unit).site(name)
     _check_not_reserved(site, pool, reserved)
@@ -112,10 +112,9 @@ def read_cluster_keys(unit: Unit, site: str) -> dict[VlanId, str]:
 
 
 def convert_vlans_to_clusters(unit: Unit, site: str, texts: Mapping[int, str]) -> dict[str, str]:
-    """Return ``texts`` by cluster ID instead of VLAN ID.
+    """Return ``texts`` by ID of the cluster that has claimed the VLAN ID at the site, instead of by VLAN ID.
 
-    The text of a VLAN ID becomes the text of the cluster that has claimed this VLAN ID at the site. Omit a VLAN ID that
-    no cluster has claimed.
+    Omit VLAN IDs that no cluster has claimed.
     """
     if not texts:
         return {}

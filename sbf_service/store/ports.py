@@ -36,10 +36,7 @@ class PortRecord:
     leaving: bool
 
     def is_returned(self, wanted: SwitchWanted) -> bool:
-        """Return whether SBF must restore the original use now.
-
-        SBF must restore the original use if the port was released, and no cluster needs the port.
-        """
+        """Return whether SBF must restore the original use now: the port was released, and no cluster needs it."""
         return self.leaving and not wanted.ports.get(self.port)
 
 
@@ -57,8 +54,8 @@ def record_change(unit: Unit, element: str, adopted: Collection[PortName], diffe
     """Record the effects of a change on ports, before the switch receives the change.
 
     Record the original uses of newly configured ports, and the access ports that the change may shut down. ``adopted``
-    contains the ports that were adopted when the difference was computed. Raise Unsafe if an administrator has since
-    released one of the adopted ports.
+    contains the ports that were adopted when the difference was computed. Raise Unsafe if an adopted port was released
+    since then.
     """
     rows = {row.port: row for row in read_port_rows(unit, element)}
     for port in difference.take.keys() & set(adopted) - rows.keys():
@@ -73,7 +70,7 @@ def record_change(unit: Unit, element: str, adopted: Collection[PortName], diffe
 def record_reading(unit: Unit, element: str, returned: Collection[PortName], observed: SwitchObserved) -> None:
     """Delete the records of those ports in ``returned`` that have their original use again in ``observed``.
 
-    For each port with a remaining record and with VLANs in ``observed``, record that the port is not shut down by SBF.
+    SBF has not shut down the other ports with VLANs in ``observed``: record this.
     """
     for row in read_port_rows(unit, element):
         port = PortName(row.port)
@@ -97,9 +94,9 @@ def _make_record(row: PortRow) -> PortRecord:
 
 
 def adopt_ports(unit: Unit, switch: Switch, uses: Mapping[PortName, PortUse]) -> None:
-    """Record that SBF may configure the ports in ``uses``, even if SBF did not make their current configuration.
+    """Record that SBF may configure the ports in ``uses``, whatever their configuration. Idempotent.
 
-    ``uses`` maps each port to its current use. Idempotent. Raise BadInput for an unmanaged port.
+    ``uses`` maps each port to its current use. Raise BadInput for an unmanaged port.
     """
     _check_ports_managed(switch, uses)
     rows = {row.port: row for row in read_port_rows(unit, switch.name)}
@@ -113,10 +110,10 @@ def adopt_ports(unit: Unit, switch: Switch, uses: Mapping[PortName, PortUse]) ->
 
 
 def release_ports(unit: Unit, switch: Switch, wanted: SwitchWanted, release: PortRelease) -> None:
-    """Release ports. Idempotent. A worker then restores the original uses, unless ``release.forget`` is true.
+    """Release ports. Idempotent. A worker then restores the original uses, unless ``release.forget``.
 
-    Raise BadInput for an unknown port. Raise Conflict for a port that a cluster needs, or that carries a VLAN in the
-    recorded state. Also raise Conflict for an access port, unless ``release.forget`` is true.
+    Raise BadInput for an unknown port. Raise Conflict for a port that a cluster needs or that carries a recorded VLAN,
+    and, unless ``release.forget``, for an access port.
     """
     rows = {row.port: row for row in read_port_rows(unit, switch.name)}
     _check_ports_managed(switch, set(release.ports) - rows.keys())
@@ -137,8 +134,8 @@ def release_ports(unit: Unit, switch: Switch, wanted: SwitchWanted, release: Por
 def update_described_ports(unit: Unit, switch: Switch, former: Element | None, *, is_other: bool) -> None:
     """Release the ports that a switch's new description lacks.
 
-    Cancel the pending release of each port that the new description contains again. If ``is_other``, delete all
-    records: the switch's name may now denote another device.
+    Cancel the pending release of ports that the new description contains again. If ``is_other``, delete all records:
+    the name may now denote another device.
     """
     if former == switch:
         return
@@ -153,7 +150,7 @@ def update_described_ports(unit: Unit, switch: Switch, former: Element | None, *
 
 
 def release_removed_switch(unit: Unit, row: ElementRow, switch: Switch) -> None:
-    """Release the ports of a removed switch. Store the switch's description until all original uses are restored."""
+    """Release the ports of a removed switch, and store its description until all original uses are restored."""
     for port in read_port_rows(unit, switch.name):
         _release_port(unit, port)
     unit.session.flush()
@@ -164,10 +161,10 @@ def release_removed_switch(unit: Unit, row: ElementRow, switch: Switch) -> None:
 
 
 def _clear_removed_switch(unit: Unit, name: str) -> None:
-    """Delete the stored description of a removed switch, if all ports of the switch are restored.
+    """Delete the stored description of a removed switch, if all its ports are restored.
 
-    After the deletion, SBF no longer reconciles the switch. If the switch was unchecked, the switch is also no longer a
-    reason to hold networks (``unchecked_elements.py``).
+    SBF then no longer reconciles the switch. The switch is no longer a reason to hold networks
+    (``unchecked_elements.py``).
     """
     unit.session.flush()
     if unit.connection.execute(_READ_LEAVING, {"element": name}).scalar_one() is None:
@@ -183,9 +180,9 @@ def parse_removed_switch(row: ElementRow | Row[Any]) -> Switch | None:
 
 
 def _release_port(unit: Unit, row: PortRow, *, forget: bool = False) -> None:
-    """Mark a port as leaving, so that a worker restores the port's original use.
+    """Mark a port as leaving, so that a worker restores its original use.
 
-    If SBF never configured the port, if no original use is recorded, or if ``forget`` is true, delete the row instead.
+    Delete the row instead if SBF never configured the port, if no original use is recorded, or if ``forget``.
     """
     before = _make_record(row).before
     if forget or not row.taken or before is None:

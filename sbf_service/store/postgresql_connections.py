@@ -25,15 +25,16 @@ POSTGRESQL_SETTINGS: Final[Mapping[str, Any]] = {
 }
 """Settings of libpq and of the PostgreSQL server. The database's URL can override these settings.
 
-SBF detects an unreachable database server within half a minute. PostgreSQL ends the transaction of a suspended replica
-after 15 s. psycopg can read times with a time zone only in the format ISO.
+With these settings, SBF detects an unreachable database server within half a minute, and PostgreSQL ends the
+transaction of a suspended replica after 15 s. The driver psycopg can read times with a time zone only in the format
+ISO.
 """
 POOL_SETTINGS = {"pool_size": 25, "max_overflow": 0, "pool_use_lifo": True}
 """The maximum number of connections in a replica's pool. Three replicas stay below PostgreSQL's default limit of 100.
 
-``max_overflow`` is 0, because SQLAlchemy closes connections above ``pool_size`` after each use, and PostgreSQL starts a
-process for each new connection. ``pool_use_lifo`` is true, so that a few connections are used often: PostgreSQL plans a
-statement only once for each connection that has prepared the statement.
+Without ``max_overflow``, no connection is closed after a use: PostgreSQL starts a process for each new connection. With
+``pool_use_lifo``, a few connections are used often: PostgreSQL plans a statement once for each connection that has
+prepared it.
 """
 MAX_IDLE_S = 5.0
 """The idle time, in seconds, after which SBF checks a connection with a query before the connection's next use."""
@@ -43,9 +44,8 @@ USED_AT = "used_at"
 def make_postgresql_engine(address: URL) -> Engine:
     """Create an engine with a pool of connections.
 
-    The engine sets the isolation level of each transaction. Settings of the server or of the database's address must
-    not change the isolation level, because a transaction that has waited for a lock must read what the lock's former
-    holder committed.
+    The engine sets the isolation level of each transaction, whatever the server's settings: after a wait for a lock, a
+    transaction must read what the lock's former holder committed.
     """
     url = address.set(drivername="postgresql+psycopg")
     settings: dict[str, Any] = {"isolation_level": "READ COMMITTED", "hide_parameters": True, **POOL_SETTINGS}
@@ -79,9 +79,8 @@ def _check_before_use(
 ) -> None:
     """Raise InvalidatePoolError for a connection that the server has closed, so that the pool opens a new connection.
 
-    The socket of a closed connection is readable. Only two kinds of connections are checked with a query: readable
-    connections, and connections that were idle for more than :data:`MAX_IDLE_S`. A query before each use would take as
-    long as reading a row.
+    The socket of a closed connection is readable. Only readable connections, and connections that were idle for more
+    than :data:`MAX_IDLE_S`, are checked with a query, which takes as long as reading a row.
     """
     used_at = entry.info.get(USED_AT)
     if used_at is None:
@@ -106,7 +105,7 @@ def _is_readable(connection: Any) -> bool:  # noqa: ANN401 - a connection of psy
 def choose_settings(address: URL) -> dict[str, Any]:
     """Return the settings that a database's address does not override.
 
-    If the address has ``options``, append these options to SBF's options. PostgreSQL uses the last value of a setting.
+    ``options`` in the address are appended to SBF's options: PostgreSQL uses the last value of a setting.
     """
     settings = {name: value for name, value in POSTGRESQL_SETTINGS.items() if name not in address.query}
     options = address.query.get("options", ())
@@ -115,10 +114,9 @@ def choose_settings(address: URL) -> dict[str, Any]:
 
 
 def make_separate_engine(engine: Engine) -> Engine:
-    """Return an engine for separate connections to the same database. Each statement is a transaction.
+    """Return an engine for separate connections to the same database, on which each statement is a transaction.
 
-    If the server does not answer in time, the connection is closed. The time limit is shorter than for connections of
-    the pool.
+    The time limit for answers is shorter than in the pool.
     """
     settings: dict[str, Any] = {"isolation_level": "AUTOCOMMIT", "pool_reset_on_return": None}
     made = create_engine(engine.url, poolclass=NullPool, connect_args=choose_settings(engine.url), **settings)

@@ -1,6 +1,6 @@
 """Moves of publications from a gateway with a stale agent to another gateway of the cluster's sites.
 
-The address of a publication changes with the gateway. The port stays the same if it is free at the new gateway.
+The address of a publication changes; the port stays the same if it is free at the new gateway.
 """
 
 from collections.abc import Iterator
@@ -49,8 +49,8 @@ log = get_log(__name__)
 def move_publications(unit: Unit, gateway: Name) -> None:
     """Move the publications of a gateway with a stale agent, if another gateway can publish the guests.
 
-    A suspended publication moves only within its site. A publication that cannot move stays at ``gateway``. If SBF
-    cannot parse the database row of a cluster, any publication of this cluster's network may stay at ``gateway``.
+    A suspended publication moves only within its site. A publication that cannot move stays. So may all publications of
+    a network with an unreadable cluster.
     """
     for publication, row in unit.session.execute(_READ, {"gateway": gateway}).all():
         try:
@@ -64,7 +64,7 @@ def move_publications(unit: Unit, gateway: Name) -> None:
 def take_over_publications(unit: Unit, gateway: Name) -> None:
     """Move publications from gateways with stale agents to ``gateway`` or to other gateways, where possible.
 
-    Call this function when the agent of ``gateway`` is no longer stale, or when ``gateway`` is new or has changed.
+    Call this when the agent of ``gateway`` is no longer stale, or when ``gateway`` is new or has changed.
     """
     for dead in unit.connection.execute(_READ_DEAD).scalars().all():
         if dead != gateway:
@@ -72,7 +72,6 @@ def take_over_publications(unit: Unit, gateway: Name) -> None:
 
 
 def _move(unit: Unit, row: ClusterRow, publication: PublicationRow, guest: Guest) -> None:
-    """Move a publication to the first possible site. Log the error of each site that refuses the move."""
     for site in _list_sites(unit, row, publication):
         try:
             with unit.session.begin_nested() as savepoint:
@@ -118,7 +117,6 @@ def _move_to_site(unit: Unit, row: ClusterRow, publication: PublicationRow, gues
 
 
 def _has_same(unit: Unit, publication: PublicationRow, gateway: Name) -> bool:
-    """Return whether ``gateway`` already publishes the guest port of ``publication`` for the same protocol."""
     one = PublicationRow
     same = select(one.port).where(
         one.gateway == gateway,

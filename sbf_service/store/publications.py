@@ -60,11 +60,10 @@ _READ_ACTIVE = (
 def publish(
     unit: Unit, key: str, request: PublicationRequest, limits: RequestLimits, cluster_id: str | None = None
 ) -> PublicationView:
-    """Publish a port of a guest. End the suspensions of the port's publications at the site. Idempotent.
+    """Publish a port of a guest. Idempotent.
 
-    End the publications that the topology no longer allows. If no publication is left, add a publication. If SBF has
-    moved a publication to another site, two gateways of this site can publish the port. In this case, return the
-    publication of the first gateway.
+    End the port's suspensions at the site, and the publications that the topology no longer allows. Add a publication
+    if none is left. If two gateways of the site publish the port after a move, return the publication of the first.
 
     Raise NotFound for an unknown cluster or guest. Raise Conflict if the cluster is ending or has ended. Raise
     NotAdmitted if the image of a guest of the network is not certified for the site. Raise NoGateway if the site
@@ -98,7 +97,7 @@ def _group_by_site(
 ) -> Mapping[Name | None, Sequence[PublicationRow]]:
     """Return the publications by the site of their gateway.
 
-    If SBF has moved a publication to a site, the site can have several publications of one guest's port.
+    A site can have several publications of one port, if SBF has moved one there.
     """
     found: dict[Name | None, list[PublicationRow]] = {}
     for publication in publications:
@@ -107,7 +106,6 @@ def _group_by_site(
 
 
 def _resume(unit: Unit, row: ClusterRow, publication: PublicationRow) -> None:
-    """End the suspension of a publication, if the publication is suspended."""
     if publication.suspended is not None:
         publication.suspended = None
         _record(unit, row, publication, "guest_published")
@@ -140,10 +138,9 @@ def list_publications(unit: Unit, key: str, cluster_id: str | None = None) -> li
 
 
 def add_published_ports(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
-    """Add the publications of the gateway ``name`` to ``wanted``, and return the result.
+    """Return ``wanted`` with the publications of the gateway ``name``.
 
-    Return ``wanted`` unchanged if the element ``name`` is not a gateway with an outside link, or if ``wanted`` has no
-    segments.
+    Return ``wanted`` unchanged if the element is not a gateway with an outside link, or if ``wanted`` has no segments.
     """
     gateway = read_topology(unit).gateways.get(Name(name))
     if gateway is None or gateway.outside is None or not wanted.segments:
@@ -175,12 +172,10 @@ def describe_target(publication: PublicationRow) -> str:
 def _choose_site(unit: Unit, row: ClusterRow, requested: Name | None, present: Collection[Name | None]) -> Name:
     """Return the requested site, or the cluster's first site that can publish the guests.
 
-    Sites with a publication of the port (``present``) come first, so that a repeated call finds the existing
-    publication, even if SBF has moved this publication to another site.
-
-    The returned site has certified the images of all guests of the network. The candidates are only the requested site
-    or, if no site was requested, all sites of the cluster. Raise NoGateway if no candidate publishes ports. Raise
-    NotAdmitted if no candidate that publishes ports has certified all images.
+    Sites with a publication of the port (``present``) come first, so that a repeated call finds a publication that SBF
+    has moved. The candidates are the requested site or, without a request, all sites of the cluster. Raise NoGateway if
+    no candidate publishes ports. Raise NotAdmitted if no candidate that publishes ports has certified the images of all
+    guests of the network.
     """
     (cluster,) = make_live_clusters(unit, [row])
     publishing = list_publishing_sites(read_topology(unit))
@@ -208,7 +203,7 @@ def _check_count(unit: Unit, row: ClusterRow, limits: RequestLimits) -> None:
 def _add(unit: Unit, row: ClusterRow, guest: Guest, request: PublicationRequest) -> PublicationRow:
     """Add a publication at the site's first gateway that has a free port and can publish the guest.
 
-    Prefer gateways whose agents are not stale, and among these gateways the network's router.
+    Gateways whose agents are not stale come first, and among them the network's router.
     """
     topology, network = read_topology(unit), read_networks(unit, [row])[row.network or row.id]
     names = connect_gateways(unit, row, make_publisher_role(topology, request.site))

@@ -37,10 +37,10 @@ def find_publisher(  # noqa: PLR0913, PLR0917 - the publication's data
     protocol: str,
     port: int | None = None,
 ) -> Publisher | None:
-    """Return the first of ``gateways`` that has a free port and can publish the guest. Prefer the port ``port``.
+    """Return the first of ``gateways`` that has a free port and can publish the guest, with ``port`` if possible.
 
-    Return None if no gateway has a free port. Raise BadInput or NoAddressFree if a gateway has a free port, but no
-    gateway with a free port can publish the guest.
+    Return None if no gateway has a free port. Raise BadInput or NoAddressFree if no gateway with a free port can
+    publish the guest.
     """
     topology = read_topology(unit)
     refusal: BadInput | NoAddressFree | None = None
@@ -59,14 +59,13 @@ def find_publisher(  # noqa: PLR0913, PLR0917 - the publication's data
 
 
 def prefer_router(unit: Unit, network: str, gateways: Iterable[Name]) -> list[Name]:
-    """Return the gateways. If one of the gateways is the network's router, the router comes first.
+    """Return the gateways, first the network's router, if it is among them.
 
-    A guest sees the clients' addresses only if the packets come through the network's router.
+    Guests see the clients' addresses only in packets from the network's router.
     """
     router = unit.connection.execute(_ROUTER, {"network": network}).scalar_one_or_none()
     return sorted(gateways, key=lambda one: one != router)
 
 
 def _read_taken_ports(unit: Unit, gateway: Name, protocol: str) -> frozenset[int]:
-    """Return the ports that publications with this protocol use at a gateway."""
     return frozenset(unit.connection.execute(_TAKEN, {"gateway": gateway, "protocol": protocol}).scalars())

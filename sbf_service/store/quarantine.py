@@ -19,11 +19,7 @@ from virtcloud.model.views import PlacementProgress
 
 
 def read_quarantine(unit: Unit, site: str) -> tuple[QuarantinedVlan, ...]:
-    """Return a site's quarantined VLAN IDs.
-
-    For each VLAN ID, the result names the former cluster, and the elements that have not confirmed the cluster's
-    removal.
-    """
+    """Return a site's quarantined VLAN IDs, with their former clusters and the elements that have not confirmed."""
     claims = select(ClaimRow, ClusterRow).join(ClusterRow, ClusterRow.id == ClaimRow.cluster_id)
     quarantined = claims.where(ClaimRow.site == site, ClusterRow.quarantined).order_by(ClaimRow.vlan)
     return tuple(
@@ -37,17 +33,15 @@ def declare_clean(  # noqa: PLR0913, PLR0917 - the declaration with its deadline
 ) -> None:
     """Accept an administrator's declaration that a VLAN ID is clean on all elements of ``site``. Idempotent.
 
-    SBF releases the claims of the VLAN ID's former cluster when each element of this cluster has confirmed the removal,
-    or is at a site where an administrator has declared the cluster's VLAN ID clean. The worker or agent of an
-    unreachable element removes remaining configuration as soon as the element is reachable.
+    SBF releases the claims of the former cluster when each of its elements has confirmed the removal, or is at a site
+    with such a declaration. The worker or agent of an unreachable element removes remaining configuration later.
 
-    The network of the VLAN ID can still run while some of its members (the clusters that joined the network) have
-    ended. In this case, the declaration concerns only the ended members: these members no longer wait for the elements
-    of ``site``. Raise Conflict if the VLAN ID is claimed, but not in quarantine, and no ended member waits for an
-    element of ``site``.
+    While the network of the VLAN ID still runs, the declaration concerns only its ended members (clusters that joined
+    it): they no longer wait for the elements of ``site``. Raise Conflict if the VLAN ID is claimed without quarantine,
+    and no ended member waits for an element of ``site``.
 
-    ``cluster_id`` is the cluster to which the administrator's declaration refers; None if the administrator named no
-    cluster. Raise Conflict if another cluster has the VLAN ID.
+    ``cluster_id`` is the cluster that the administrator named, or None. Raise Conflict if another cluster has the VLAN
+    ID.
     """
     row = _find_holder(unit, site, vlan)
     if row is None:
@@ -81,8 +75,8 @@ def _find_holder(unit: Unit, site: str, vlan: VlanId) -> ClusterRow | None:
 def _list_unconfirmed(unit: Unit, row: ClusterRow) -> list[tuple[str, PlacementStatus]]:
     """Return a network's placements whose removal is not confirmed, each with the ID of the placement's cluster.
 
-    If the claims of the network are in quarantine, consider the network's own cluster and all its members. Otherwise,
-    consider only the members in quarantine.
+    Consider the network's own cluster and all members if the network's claims are in quarantine, otherwise only the
+    members in quarantine.
     """
     ids = [one.id for one in (row, *find_members(unit, row.id)) if row.quarantined or one.quarantined]
     return [
@@ -94,7 +88,7 @@ def _list_unconfirmed(unit: Unit, row: ClusterRow) -> list[tuple[str, PlacementS
 
 
 def _delete_placement(unit: Unit, cluster_id: str, placement: PlacementStatus, why: str) -> None:
-    """Delete a placement, but change no revision of the element. The cluster no longer waits for the element."""
+    """Delete a placement, so that the cluster no longer waits for the element. Change no revision."""
     unit.session.execute(
         delete(PlacementRow).where(PlacementRow.cluster_id == cluster_id, PlacementRow.element == placement.element)
     )

@@ -1,4 +1,4 @@
-"""Quotas of users. Each check runs in the transaction that makes the checked change."""
+"""Quotas of users, checked in the transaction of the checked change."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -34,14 +34,11 @@ NO_LIMITS: Final = QuotaLimits()
 BY_OWNER: Final = PageOrder(CursorFormat("quotas", KEY_OF_NAME), (QuotaRow.owner,))
 _LIMIT_NAMES: Final = tuple(QuotaLimits.model_fields)
 MAX_LIMITS_AT_ONCE: Final = 16
-"""The maximum number of users whose individual limits one query reads, so that the changes of a group commit, which
-mostly have different owners, need no query each.
-"""
+"""The maximum number of users whose individual limits one query reads, for all changes of a group commit."""
 _SELECT_LIMITS = select(QuotaRow.owner, *(getattr(QuotaRow, name) for name in _LIMIT_NAMES))
 _READ_SOME_LIMITS = _SELECT_LIMITS.limit(MAX_LIMITS_AT_ONCE + 1)
 _READ_LIMITS = _SELECT_LIMITS.where(QuotaRow.owner == bindparam("owner"))
 IS_STORED: Final = ImageRow.url.is_(None), ImageRow.file.is_(None)
-"""The SQL conditions that select images whose files SBF stores."""
 _STORED_BYTES = select(func.coalesce(func.sum(ImageRow.size), 0)).where(
     ImageRow.owner == bindparam("owner"), *IS_STORED
 )
@@ -118,10 +115,10 @@ def put_quota(unit: Unit, user: UserName, limits: QuotaLimits) -> None:
 
 
 def _read_limits(unit: Unit, owner: str) -> QuotaLimits | None:
-    """Return the individual limits of a user, or None if the user has no individual limits.
+    """Return the individual limits of a user, or None.
 
-    Query limits only once in each unit of work, or once for each user if very many users have individual limits. One
-    query suffices, because a unit of work that changes quotas locks everything.
+    One query in each unit of work suffices, because a unit that changes quotas locks everything. If very many users
+    have individual limits, each user needs a query.
     """
     known = unit.values.limits
     if owner not in known:
@@ -140,7 +137,6 @@ def _read_quota_row(unit: Unit, owner: str) -> Sequence[Any] | None:
 
 
 def _read_usage(unit: Unit, owner: str) -> tuple[ResourceUsage, Sequence[str]]:
-    """Return the usage of a user's running clusters, and the keys of the clusters whose guests SBF cannot count."""
     specs, counted, unreadable = [], ResourceUsage(), []
     for row in unit.connection.execute(_RUNNING, {"owner": owner}):
         try:

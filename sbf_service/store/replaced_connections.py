@@ -1,8 +1,8 @@
 """VPN connections that were replaced by a later connection of their profile at another gateway.
 
-A profile may have only one connection. If a profile has two connections at the same gateway, this gateway ends the
-older connection. If the two connections are at different gateways, SBF marks the older connection in the wanted
-document of the older connection's gateway, and this gateway then ends the older connection.
+A profile may have only one connection. If a profile has two connections at one gateway, this gateway ends the older
+connection. If the connections are at different gateways, SBF marks the older connection in the wanted document of its
+gateway. This gateway then ends the connection.
 """
 
 from collections.abc import Iterable
@@ -50,8 +50,7 @@ def read_replaced_connections(unit: Unit, gateway: str) -> dict[str, datetime]:
 def notify_replaced_gateways(unit: Unit, gateway: str, profiles: Iterable[str]) -> None:
     """Increment the wanted revision of each gateway that must end a replaced connection.
 
-    ``gateway`` has reported new connections of ``profiles``. If a connection at another gateway has replaced one of
-    these connections, ``gateway`` itself must end the replaced connection.
+    ``gateway`` has reported new connections of ``profiles``, and may itself have to end one of these.
     """
     pairs = [
         row

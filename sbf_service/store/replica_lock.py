@@ -1,9 +1,9 @@
 """The replica lock: one service per replica name on PostgreSQL, and one service per database on SQLite.
 
 Two services with the same name would release each other's leases. On PostgreSQL, a service holds an advisory lock for
-its name on a separate connection. On SQLite, a service locks a file next to the database. Both locks end with the
-process. PostgreSQL releases the lock of an unreachable host after half a minute. After a loss of the connection, the
-service acquires the lock again.
+its name on a separate connection, and acquires it again after a loss of the connection. On SQLite, a service locks a
+file next to the database. Both locks end with the process; PostgreSQL releases the lock of an unreachable host after
+half a minute.
 """
 
 import time
@@ -31,13 +31,10 @@ LOCK_CLASS = 0x7265706C
 TASK_LOCK_CLASS = 0x7461736B
 """The first key of a task's advisory lock (the letters "task"). The second key is a hash of the task's name."""
 LOCK_TIMEOUT_S = 40.0
-"""The maximum time in seconds for which a starting service waits for the lock. PostgreSQL detects an unreachable host
-in a shorter time, by the keepalive settings.
-"""
+"""The maximum wait of a starting service for the lock, longer than PostgreSQL needs to detect an unreachable host."""
 LOCK_POLL_S = 0.5
 GROUP_MODE = 0o660
 LOCK_CHECK_S = 5.0
-"""The time in seconds between two checks of the lock's connection."""
 KEEPALIVE_SETTINGS = ("tcp_keepalives_idle = 10", "tcp_keepalives_interval = 5", "tcp_keepalives_count = 3")
 
 
@@ -76,8 +73,8 @@ def _lock_in_postgresql(engine: Engine, name: str, patience: float) -> Iterator[
 def _keep_advisory_lock(connection: Connection, name: str, stopped: Event) -> None:
     """Request the lock again every :data:`LOCK_CHECK_S` seconds until ``stopped`` is set.
 
-    PostgreSQL releases the lock when the connection is lost. After a rollback, SQLAlchemy replaces a lost connection at
-    the next statement.
+    PostgreSQL releases the lock when the connection is lost. SQLAlchemy replaces a lost connection at the first
+    statement after a rollback.
     """
     while not stopped.wait(LOCK_CHECK_S):
         try:
@@ -95,10 +92,9 @@ def _try_advisory_lock(connection: Connection, name: str) -> bool:
 
 @contextmanager
 def hold_task(engine: Engine, task: str) -> Iterator[bool]:
-    """Try to acquire the lock of a task, so that one process at a time performs the task.
+    """Yield whether this process holds the lock of a task, so that one process at a time performs the task.
 
-    If the lock is free, yield True and hold the lock until the context ends. If another process on the same database
-    holds the lock, yield False.
+    The lock is held until the context ends.
     """
     if engine.dialect.name == "postgresql":
         with translate_errors(), make_separate_engine(engine).connect() as connection:
@@ -112,8 +108,8 @@ def hold_task(engine: Engine, task: str) -> Iterator[bool]:
 def hold_whole_database(engine: Engine) -> Iterator[None]:
     """Raise BadInput if a service uses a database now. On SQLite, no service can start before the context ends.
 
-    On PostgreSQL, services can start during the context. Therefore, on PostgreSQL, the caller must first acquire the
-    lock of migrations, for which services wait at their start, and then call :func:`check_unused`.
+    On PostgreSQL, services can start. The caller must therefore first acquire the lock of migrations, for which
+    services wait at their start, and then call :func:`check_unused`.
     """
     if engine.dialect.name != "postgresql":
         with _lock_file_of_sqlite(engine, "", 0):
@@ -158,7 +154,6 @@ def _lock_file_of_sqlite(engine: Engine, _name: str, patience: float) -> Iterato
 
 
 def _open_lock_file(path: Path) -> IO[bytes]:
-    """Open a lock file. The caller must close the file. Raise BadInput if the file cannot be opened or created."""
     try:
         return open_lock_file(path, GROUP_MODE)
     except OSError as error:

@@ -1,8 +1,8 @@
 """``sbf restore``: replaces the database by a backup, in one transaction.
 
-The transaction creates the tables of the backup's version, inserts the rows, and applies newer migrations. Therefore, a
-backup of an older version can be restored. Finally, the transaction marks all elements as unchecked, because they can
-have changed after the backup (``restored_state.py``). If any step fails, the database is unchanged.
+The transaction creates the tables of the backup's version, inserts the rows, and applies newer migrations, so that an
+older backup can be restored. Finally, it marks all elements as unchecked, because they can have changed after the
+backup (``restored_state.py``).
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -32,7 +32,6 @@ VERSION_TABLE = "alembic_version"
 MAX_ROWS = 50
 """The maximum number of rows in one INSERT. A row can contain megabytes, and PostgreSQL accepts at most 1 GiB."""
 INITIAL_TABLES = frozenset({VERSION_TABLE, ServiceSecretRow.__tablename__, ReplicaRow.__tablename__})
-"""Tables that may have rows although the database counts as empty."""
 
 
 def restore_backup(  # noqa: PLR0913 - the options of the command, and the clock
@@ -44,12 +43,11 @@ def restore_backup(  # noqa: PLR0913 - the options of the command, and the clock
     who: str,
     clock: Clock = read_database_clock,
 ) -> RestoreReport:
-    """Restore a backup into a database that no SBF process uses. Return the report.
+    """Restore a backup into a database that no SBF process uses, and return the report.
 
-    The restored database lacks lease extensions that were made after the backup. Therefore, the restore extends the
-    lease of each running cluster to at least ``grace`` from now. Raise BadInput if a newer version made the backup, or
-    if the database is in use. Also raise BadInput if the database has rows and ``replace`` is false, or if a step of
-    the restore fails.
+    The lease of each running cluster is extended to at least ``grace`` from now, because lease extensions after the
+    backup are lost. Raise BadInput if a newer version made the backup, if the database is in use or, unless
+    ``replace``, has rows, or if a step fails.
     """
     _check_version(backup)
     with hold_whole_database(engine), _transaction(engine) as connection:
@@ -95,7 +93,7 @@ def _empty_database(connection: Connection, backup: BackupFile, *, replace: bool
     """Delete all rows of SBF's tables, and leave the database with the tables of the backup's version.
 
     Tables of other programs stay unchanged. Return the version of the deleted topology, or 0. Raise BadInput if the
-    database has rows and ``replace`` is false.
+    database has rows, unless ``replace``.
     """
     former_version = 0
     if inspect(connection).has_table(VERSION_TABLE):
@@ -152,6 +150,6 @@ def _set_counters(connection: Connection, counters: Mapping[str, int]) -> None:
 
 
 def _set_sequences(connection: Connection) -> None:
-    """Set PostgreSQL's sequence of audit IDs to the highest ID. SQLite does this by itself."""
+    """Set PostgreSQL's sequence of audit IDs to the highest ID, as SQLite does by itself."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT setval('audit_id_seq', (SELECT max(id) FROM audit))"))

@@ -1,10 +1,10 @@
 """The changes that SBF makes to a database after a restore (docs/decisions/0073).
 
-The restored database lacks every change that SBF made to clusters after the backup. Therefore, SBF reads every element
-again before it relies on the element's state (``unchecked_elements.py``).
+The database lacks every change after the backup. SBF therefore reads every element again before it relies on the
+element's state (``unchecked_elements.py``).
 
-Revisions, fencing tokens and versions continue far above every number that SBF can have assigned after the backup.
-Therefore, SBF refuses a confirmation, a worker's write or a conditional request with an earlier number.
+Revisions, fencing tokens and versions continue far above every number that SBF can have assigned after the backup. SBF
+thus refuses earlier numbers.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,8 +28,7 @@ from virtcloud.model.values import format_utc
 REVISION_STEP = 10_000_000
 """The increment of revisions, fencing tokens and versions at a restore.
 
-SBF cannot have assigned so many numbers since the backup: with one change of an element per second, so many changes
-take four months.
+With one change of an element per second, SBF assigns so many numbers in four months.
 """
 MAX_NUMBER = 2**31 - 1
 """The maximum value of PostgreSQL's columns of revisions, sufficient for about 200 restores."""
@@ -39,8 +38,7 @@ MAX_NUMBER = 2**31 - 1
 class RestoreReport:
     """The result of a restore.
 
-    ``rows`` contains the number of rows of each table, ``elements`` the number of unchecked elements, and ``extended``
-    the number of extended leases.
+    ``elements`` is the number of unchecked elements, and ``extended`` the number of extended leases.
     """
 
     taken_at: datetime
@@ -55,8 +53,8 @@ def record_restore(
     """Change a restored database so that SBF can use it safely, and record the restore in the audit log.
 
     Increase revisions, fencing tokens and versions, reset all confirmations, and extend the leases that end before
-    ``grace`` has passed. Active clusters become degraded. ``rows`` is for the report.
-    ``former_version`` is the version of the topology that the restore deleted, or 0.
+    ``grace`` has passed. Active clusters become degraded. ``former_version`` is the version of the topology that the
+    restore deleted, or 0.
 
     Raise BadInput if the highest revision would exceed :data:`MAX_NUMBER` after this restore and one further restore.
     """
@@ -82,9 +80,8 @@ def record_restore(
 def _increase_topology_version(unit: Unit, former_version: int) -> None:
     """Assign a new version to the topology and all its documents.
 
-    A replica that ran during the restore, for example on a machine that was disconnected, then reads all documents
-    again. The version is also higher than ``former_version``. Otherwise, two restores of one backup would have equal
-    versions.
+    A replica that ran during the restore, for example without a connection, then reads all documents again. With a
+    version above ``former_version``, two restores of one backup have different versions.
     """
     restored = unit.session.scalars(select(TopologyRow.version)).one()
     version = max(restored + REVISION_STEP, former_version + 1)
@@ -93,7 +90,6 @@ def _increase_topology_version(unit: Unit, former_version: int) -> None:
 
 
 def _reset_elements(unit: Unit, trouble: str) -> int:
-    """Reset all confirmations, and record a pending save of each device. Return the number of unchecked elements."""
     revision, fence = ElementRow.wanted_revision + REVISION_STEP, ElementRow.fence + REVISION_STEP
     unit.session.execute(
         update(ElementRow).values(
@@ -110,8 +106,8 @@ def _reset_elements(unit: Unit, trouble: str) -> int:
     names = unit.session.scalars(
         unchecked.values(unchecked=true(), trouble=trouble, troubles=None).returning(ElementRow.name)
     ).all()
-    # The startup configuration may differ from the backup although the running configuration equals the backup: SBF may
-    # have applied and saved a change after the backup, and then applied the opposite change without saving.
+    # The startup configuration may differ from the backup even if the running configuration does not: SBF may have
+    # saved a change after the backup, and then applied the opposite change without saving.
     unit.session.execute(
         unchecked.where(ElementRow.kind.in_(sorted(DEVICE_KINDS))).values(unsaved_since=unit.now, save_after=None)
     )
@@ -119,17 +115,12 @@ def _reset_elements(unit: Unit, trouble: str) -> int:
 
 
 def _degrade_clusters(unit: Unit, reason: str) -> list[str]:
-    """Change the state of active clusters to ``degraded``. Return their IDs."""
     active = update(ClusterRow).where(ClusterRow.state == ClusterState.ACTIVE)
     degraded = active.values(state=ClusterState.DEGRADED, reason=reason).returning(ClusterRow.id)
     return sorted(unit.session.scalars(degraded))
 
 
 def _extend_leases(unit: Unit, until: datetime) -> int:
-    """Extend the leases and deadlines of running clusters to at least ``until``.
-
-    Return the number of extended leases.
-    """
     wanted = update(ClusterRow).where(ClusterRow.state.in_(WANTED_STATES))
     extending = wanted.where(ClusterRow.lease_ends < until).values(lease_ends=until)
     extended = unit.session.scalars(extending.returning(ClusterRow.id)).all()
@@ -140,8 +131,8 @@ def _extend_leases(unit: Unit, until: datetime) -> int:
 def _record_audit(unit: Unit, changes: Iterable[tuple[str, str, str | None]]) -> None:
     """Insert audit rows with IDs far above all IDs that SBF assigned after the backup.
 
-    Each change consists of the columns ``what``, ``why`` and ``cluster_id``. With lower IDs, a running ``audit
-    --follow`` would miss rows, because this command reads only rows with IDs above the last ID that it has read.
+    Each change consists of the columns ``what``, ``why`` and ``cluster_id``. A running ``audit --follow`` reads only
+    rows above the last ID that it has read.
     """
     audit = Base.metadata.tables[AuditRow.__tablename__]
     first = (unit.session.scalar(select(func.max(AuditRow.id))) or 0) + REVISION_STEP

@@ -1,9 +1,8 @@
 """Retention: SBF archives old audit rows and ended clusters in files, and deletes the archived rows.
 
-For each batch of rows, SBF writes one file, and then deletes the rows in one transaction. If SBF is killed during a
-batch, no row is lost: the next run writes the file of the batch again. SBF deletes a cluster together with all rows
-that refer to the cluster. SBF does not delete a cluster that has claims (including quarantined claims). SBF also does
-not delete a cluster while its members (the clusters that joined its network) are in the database.
+SBF writes one file for each batch of rows, and then deletes the rows in one transaction. After a kill, the next run
+writes the file of the batch again, so no row is lost. A cluster is deleted with all rows that refer to it, but not
+while it has claims or its members (the clusters that joined its network) are in the database.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -60,8 +59,7 @@ class PruneReport:
 def find_archive_folder(limits: RetentionLimits, database: str) -> Path:
     """Return the folder for archive files.
 
-    If the settings name no folder, return the folder ``archive`` beside the file of an SQLite database. For all other
-    databases, return the default folder.
+    The default is the folder ``archive`` beside the file of an SQLite database, or a fixed folder for other databases.
     """
     if limits.folder is not None:
         return Path(limits.folder)
@@ -74,8 +72,7 @@ def find_archive_folder(limits: RetentionLimits, database: str) -> Path:
 def count_old_rows(unit: Unit, limits: RetentionLimits) -> PruneReport:
     """Return the numbers of audit rows and clusters that a run would delete now.
 
-    Count a cluster even if its members are in the database: a run usually deletes first the members, then the cluster
-    whose network they joined.
+    A cluster counts even if its members are in the database: a run deletes the members first.
     """
     audit = select(func.count()).select_from(AuditRow).where(_is_old_audit(unit, limits))
     ended = _is_ended_before(unit, limits)
@@ -84,10 +81,10 @@ def count_old_rows(unit: Unit, limits: RetentionLimits) -> PruneReport:
 
 
 def prune(store: Store, limits: RetentionLimits, folder: Path, batch: int = BATCH) -> PruneReport | None:
-    """Write old rows to files in ``folder``, and delete these rows from the database.
+    """Write old rows to files in ``folder``, and delete them from the database.
 
     Return the numbers of deleted rows, or None if another replica is pruning now. Raise BadInput if a file cannot be
-    written. In this case, the rows for this file stay in the database. The audit log records the rows of earlier files.
+    written: its rows then stay in the database, and the audit log records the rows of earlier files.
     """
     report = PruneReport(0, 0)
     with hold_task(store.engine, TASK) as is_held:
@@ -136,8 +133,8 @@ def _prune_audit(store: Store, limits: RetentionLimits, folder: Path, batch: int
 def _is_old_audit(unit: Unit, limits: RetentionLimits) -> ColumnElement[bool]:
     """Return the condition that an audit row is too old, or has too many newer rows.
 
-    The newest row never meets the condition: if the table were empty, SQLite would assign the same IDs again. The
-    condition compares IDs instead of times: each row with a lower ID than all young rows is too old.
+    The newest row never meets the condition: SQLite would assign the IDs of an empty table again. Each row with a lower
+    ID than all young rows is too old.
     """
     beyond = select(AuditRow.id).order_by(AuditRow.id.desc()).offset(limits.audit_rows).limit(1).scalar_subquery()
     young = select(func.min(AuditRow.id)).where(AuditRow.at >= unit.now - limits.audit_age).scalar_subquery()
@@ -190,7 +187,6 @@ def _list_parts(ids: Sequence[str]) -> list[tuple[Table, ColumnElement[bool]]]:
 
 
 def _read_clusters(unit: Unit, ids: Sequence[str]) -> list[Mapping[str, object]]:
-    """Return all rows of these clusters. Each row maps columns to values, and ``"table"`` to the table's name."""
     return [
         {"table": table.name, **row}
         for table, condition in _list_parts(ids)

@@ -1,4 +1,4 @@
-"""The wanted revisions of elements. A change of the wanted state increments the revision."""
+"""The wanted revisions of elements, which changes of the wanted state increment."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from virtcloud.model.message_text import list_known
 from virtcloud.model.values import Name
 
 _READ_ELEMENT = select(ElementRow).where(ElementRow.name == bindparam("element"))
-"""A prepared statement. ``Session.get`` would build a statement for each call."""
+"""A prepared statement; ``Session.get`` would build a statement for each call."""
 _INCREMENT = (
     update(ElementRow)
     .where(ElementRow.name.in_(bindparam("names", expanding=True)))

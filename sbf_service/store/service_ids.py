@@ -1,10 +1,9 @@
 """Service IDs of transports: their allocation and claims.
 
 On some transports, each network claims its own service ID: an S-tag, a VNI or a VPLS ID. An allocation prefers the
-lowest ID that was never used. The search for this ID begins at the number in ``UnusedServiceRow``, because all lower
-IDs were used. If all IDs were used, a query finds the free ID with the earliest release by an index. Two creations
-cannot choose the same ID, because each creation locks the transport. The primary key of the claims also prevents two
-claims of one ID.
+lowest ID that was never used, from the number in ``UnusedServiceRow`` on, and otherwise the free ID with the earliest
+release. Each creation locks the transport, so two creations cannot choose the same ID. The primary key of the claims
+prevents this, too.
 """
 
 from collections.abc import Iterator
@@ -21,7 +20,6 @@ from virtcloud.model.cluster import ENDED_STATES
 from virtcloud.model.transport import Transport
 
 STEP = 100
-"""The number of used IDs that one statement reads during the search for an unused ID."""
 _CLAIMS = Base.metadata.tables[ServiceClaimRow.__tablename__]
 _FREED = Base.metadata.tables[FreedServiceRow.__tablename__]
 _MARKS = Base.metadata.tables[UnusedServiceRow.__tablename__]
@@ -36,7 +34,7 @@ _USED = union_all(
     select(_FREED.c.number).where(_FREED.c.transport == _OF, _FREED.c.number >= bindparam("start")),
 )
 _READ_USED = _USED.order_by("number").limit(STEP)
-"""The lowest used IDs from ``start`` on. The indexes are sorted by ID, so the database reads about ``STEP`` rows."""
+"""The lowest used IDs from ``start`` on, about ``STEP`` rows of indexes that are sorted by ID."""
 _IS_CLAIMED = exists().where(_CLAIMS.c.transport == _FREED.c.transport, _CLAIMS.c.number == _FREED.c.number)
 _READ_OLDEST = (
     select(_FREED.c.number)
@@ -46,15 +44,15 @@ _READ_OLDEST = (
 )
 """Selects the free ID with the earliest release.
 
-``~_IS_CLAIMED`` is necessary: replicas up to version 0.2 claim an ID without deleting the ID's ``FreedServiceRow``.
+Replicas up to version 0.2 claim an ID without deleting its ``FreedServiceRow``, therefore ``~_IS_CLAIMED``.
 """
 
 
 def choose_service_id(unit: Unit, transport: Transport | None) -> int | None:
     """Choose the service ID of a new network by the rule of :func:`.choose_longest_unused`.
 
-    Return None without a transport, or for a transport without service IDs of single networks. Raise NoVlanFree if no
-    service ID is free.
+    Return None without a transport, or if its networks have no service IDs of their own. Raise NoVlanFree if no service
+    ID is free.
     """
     if transport is None or not transport.services:
         return None
@@ -90,8 +88,7 @@ def _read_used(unit: Unit, transport: Transport, start: int) -> Iterator[int]:
 def claim_service_id(unit: Unit, transport: Transport, service: int, cluster_id: str) -> None:
     """Claim an ID that :func:`choose_service_id` chose in this transaction, and update ``UnusedServiceRow``.
 
-    ``choose_service_id`` chooses a formerly used ID only if all IDs were used. In this case, ``UnusedServiceRow`` gets
-    the number after the last ID.
+    ``UnusedServiceRow`` gets the number after the last ID if a formerly used ID was chosen: all IDs were used.
     """
     unit.connection.execute(_INSERT_CLAIM, {"transport": transport.name, "number": service, "cluster_id": cluster_id})
     was_used = unit.connection.execute(_DELETE_FREED, {"of": transport.name, "used": service}).rowcount > 0
@@ -111,9 +108,9 @@ def release_service_id(unit: Unit, row: ClusterRow) -> None:
 
 
 def count_service_ids(unit: Unit, transport: Transport) -> tuple[int, int, int]:
-    """Count a transport's service IDs. Return three counts: of claimed IDs, of quarantined IDs and of free IDs.
+    """Return the numbers of claimed, quarantined and free service IDs of a transport.
 
-    If the cluster that claims an ID has ended, the ID counts as quarantined, and not as claimed.
+    The ID of an ended cluster counts only as quarantined.
     """
     of_transport = ServiceClaimRow.transport == transport.name
     claimed = unit.connection.scalar(select(func.count()).select_from(ServiceClaimRow).where(of_transport)) or 0
@@ -128,7 +125,6 @@ def _count_quarantined(unit: Unit, transport: Transport) -> int:
 
 
 def _read_service_pool(unit: Unit, transport: Transport) -> ServicePool:
-    """Return the states of all service IDs, for the error message if no ID was found."""
     of_transport = ServiceClaimRow.transport == transport.name
     freed = select(FreedServiceRow.number, FreedServiceRow.freed_at).where(FreedServiceRow.transport == transport.name)
     return ServicePool(

@@ -39,15 +39,12 @@ _UPDATE = (
 
 
 def find_cluster_service_node(unit: Unit, topology: Topology, cluster: LiveCluster) -> Name:
-    """Choose the service node for a new cluster. Raise NoGateway if no gateway can be the service node."""
+    """Choose the service node for a new cluster, or raise NoGateway."""
     return choose_service_node(topology, cluster, find_alive_gateways(unit))
 
 
 def start_services(unit: Unit, topology: Topology, row: ClusterRow, cluster: LiveCluster) -> None:
-    """Record a new network's service node, and assign addresses in the network to the service node.
-
-    If no gateway of the network can be the service node, change nothing.
-    """
+    """Record a new network's service node, if a gateway can be one, and assign it addresses in the network."""
     node = find_service_node(topology, cluster.gateways)
     if node is not None:
         unit.connection.execute(_INSERT, {"network": row.id, "node": node})
@@ -57,8 +54,8 @@ def start_services(unit: Unit, topology: Topology, row: ClusterRow, cluster: Liv
 def move_services(unit: Unit, change: TopologyChange, live: Iterable[LiveCluster]) -> set[str]:
     """Record another service node for each network whose service node no longer offers the services.
 
-    Assign addresses to the new service nodes. Return these nodes and the hosts and gateways of these networks, because
-    their wanted documents change. Also record the service nodes of networks that an older version of SBF created.
+    Assign addresses to the new service nodes. Return these nodes and the hosts and gateways of these networks, whose
+    wanted documents change. Networks of an older version of SBF get a service node, too.
     """
     served = {one.id: one for one in live if one.joined is None and one.spec.services}
     recorded = _read_service_nodes(unit, served)
@@ -78,7 +75,7 @@ def move_services(unit: Unit, change: TopologyChange, live: Iterable[LiveCluster
 
 
 def add_mounts(unit: Unit, view: ClusterView) -> ClusterView:
-    """Add to a cluster's view the folders that the cluster's guests can mount, and return the result."""
+    """Return a cluster's view with the folders that its guests can mount."""
     if not view.spec.services or view.state not in WANTED_STATES:
         return view
     topology = read_topology(unit)
@@ -95,7 +92,7 @@ def add_mounts(unit: Unit, view: ClusterView) -> ClusterView:
 
 
 def add_network_services(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
-    """Add to an element's wanted state the services of the networks on this element, and return the result."""
+    """Return an element's wanted state with the services of its networks."""
     networks = [segment.id for segment in wanted.segments if segment.services]
     if not networks:
         return wanted
@@ -114,7 +111,6 @@ def _read_served_networks(unit: Unit, topology: Topology, networks: Sequence[str
 
 
 def _find_service_nodes(unit: Unit, topology: Topology, networks: Sequence[str]) -> Mapping[str, Name]:
-    """Return the service node of each network, by network ID. Omit networks without a service node."""
     recorded, gateways = _read_service_nodes(unit, networks), read_cluster_gateways(unit, networks)
     found = {one: find_service_node(topology, _prefer(recorded.get(one), gateways.get(one, ()))) for one in networks}
     return {network: node for network, node in found.items() if node is not None}

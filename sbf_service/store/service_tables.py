@@ -50,7 +50,7 @@ class JobQuestionRow(Base):
 
 
 class ServiceSecretRow(Base):
-    """A secret of the service, as hexadecimal digits. A migration of the database creates the secret."""
+    """A secret of the service, as hexadecimal digits, which a migration created."""
 
     __tablename__ = "service_secrets"
 
@@ -59,7 +59,7 @@ class ServiceSecretRow(Base):
 
 
 class ReplicaRow(Base):
-    """A replica. The readiness probe updates ``wrote_at`` to test whether SBF can write to the database."""
+    """A replica, whose ``wrote_at`` the readiness probe updates to test whether the database can be written."""
 
     __tablename__ = "replicas"
 

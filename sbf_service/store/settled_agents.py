@@ -1,9 +1,9 @@
 """Settled agents: agents whose elements have confirmed the wanted revision and have no error report.
 
 SBF answers the polls of settled agents without a query (:mod:`sbf_service.http.settled_polls`), from revisions in
-memory. Any change of an element removes the element's agent from the settled agents. A notice announces a change by
-another replica. A lost notice has an effect for at most 15 s, because the change reader reads all settled agents every
-15 s.
+memory. Any change of an element removes its agent from the settled agents; a notice announces a change by another
+replica. After a lost notice, an agent stays settled for at most 15 s, because the change reader reads all settled
+agents every 15 s.
 """
 
 import time
@@ -45,25 +45,24 @@ class SettledAgents:
     clock: Callable[[], float] = time.monotonic
     _revisions: dict[str, int] = field(default_factory=dict)
     _changed: set[str] = field(default_factory=set)
-    """The topics that changed since the last :meth:`load` began."""
     _read_at: tuple[datetime, float] | None = None
     """The database's time during the last :meth:`load`, and the time of ``clock`` at the same moment."""
     _lock: Lock = field(default_factory=Lock)
     _loading: Lock = field(default_factory=Lock)
-    """The lock held during :meth:`load`. A second, simultaneous load would clear ``_changed`` of the first load."""
+    """The lock held during :meth:`load`: a simultaneous load would clear ``_changed`` of the first load."""
 
     def find(self, element: str) -> int | None:
         """Return the wanted revision of an element whose agent is settled, or None.
 
-        If this replica receives no notices, return None, because the replica cannot know whether the agent is settled.
+        Without notices, return None: this replica cannot know whether the agent is settled.
         """
         return self._revisions.get(element) if self.gets_notices() else None
 
     def omit_current(self, versions: Mapping[str, int | None]) -> dict[str, int | None]:
-        """Return ``versions`` without current topics. ``versions`` contains a version for each topic.
+        """Return ``versions`` (by topic) without current topics.
 
-        A topic ``element:NAME`` is current if its version is the revision of NAME's settled agent. With 10,000 waiting
-        agents, one call for all topics takes a third of the time of separate calls for each topic.
+        A topic ``element:NAME`` is current if its version is the revision of NAME's settled agent. One call for the
+        topics of 10,000 waiting agents takes a third of the time of separate calls.
         """
         revisions, start = self._revisions, len(ELEMENT_TOPIC)
         return {
@@ -75,14 +74,14 @@ class SettledAgents:
     def estimate_time(self) -> datetime:
         """Return the database's time, computed from the last :meth:`load` and ``clock``.
 
-        Call this method only after a :meth:`load`.
+        Call :meth:`load` before the first call.
         """
         assert self._read_at is not None  # noqa: S101 - a settled agent was read
         read_at, clock_then = self._read_at
         return read_at + timedelta(seconds=self.clock() - clock_then)
 
     def load(self) -> None:
-        """Read the settled agents. Omit agents whose elements change during the reading."""
+        """Read the settled agents, except agents whose elements change meanwhile."""
         with self._loading:
             with self._lock:
                 self._changed = set()

@@ -20,7 +20,10 @@ BUSY_TIMEOUT_S, LOCK_POLL_S = 30.0, 0.01
 
 
 def make_sqlite_engine(address: URL) -> Engine:
-    """Create an engine for a file, or for a database in memory. Create a missing file, readable by its owner only."""
+    """Create an engine for a database in a file or in memory.
+
+    Only its owner can read a new file.
+    """
     is_file = address.database and address.database != ":memory:" and "uri" not in address.query
     if is_file:
         _restrict_to_owner(Path(str(address.database)))
@@ -40,8 +43,8 @@ def make_sqlite_engine(address: URL) -> Engine:
 class _DatabaseFile:
     """A SQLite file, as the first transaction found it.
 
-    A connection writes to the file that it has opened, even if this file no longer has a name. The rows in a file
-    without a name would be lost at the end of the process, and a later connection would use another file.
+    A connection writes to the file that it has opened, even if this file no longer has a name. Its rows would be lost
+    at the end of the process.
     """
 
     path: str
@@ -50,9 +53,8 @@ class _DatabaseFile:
     def require_reachable(self, *_arguments: object) -> None:
         """Raise OperationalError if a new connection would open a file other than the first transaction's file.
 
-        If the former file is missing, SQLite would create a new file, and delete the former file's write-ahead log,
-        which still contains committed rows. If the former file came back after that, old and new connections would use
-        two different logs.
+        Instead of a missing file, SQLite would create a new one, and delete the former file's write-ahead log with
+        committed rows. If the former file came back, old and new connections would use two different logs.
         """
         if self._opened is not None:
             self.require_unchanged()
@@ -77,12 +79,11 @@ class _DatabaseFile:
 
 
 def _restrict_to_owner(file: Path) -> None:
-    """Create a database file that only its owner can read. SQLite would create a file that everybody can read.
+    """Create a missing database file that only its owner can read (SQLite's default mode permits everybody).
 
-    If users outside an existing file's group can access the file, restrict the access to the owner. Also restrict the
-    access to SQLite's files next to the database file. A file that only the owner and the group can access stays
-    unchanged, because an administrator may have configured this access. Ignore errors, because the later opening of the
-    database reports the same errors.
+    If users outside an existing file's group can access it or SQLite's files next to it, restrict the access to the
+    owner. An administrator may have given access to the group. Ignore errors, which the later opening of the database
+    reports, too.
     """
     with suppress(OSError):
         file.touch(mode=OWNER_ONLY, exist_ok=False)
@@ -105,7 +106,7 @@ def _prepare_sqlite(connection: DBAPIConnection, _entry: ConnectionPoolEntry) ->
 def _enable_write_ahead_log(cursor: DBAPICursor) -> None:
     """Enable the write-ahead log. Retry while another program has locked the database.
 
-    SQLite can report such a lock without waiting, because the write-ahead log is not yet enabled.
+    Before this, SQLite can report such a lock without waiting.
     """
     ends = time.monotonic() + BUSY_TIMEOUT_S
     while True:
@@ -120,6 +121,6 @@ def _enable_write_ahead_log(cursor: DBAPICursor) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    """Begin a transaction. A writer locks the database before its first read, so that two writers do not deadlock."""
+    """Begin a transaction. A writer locks the database first, so that two writers do not deadlock."""
     writes = connection.get_execution_options().get("virtcloud_write", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -1,7 +1,4 @@
-"""SSH certificates of users for gateways.
-
-SBF stores the serial numbers of the certificates, so that users can revoke the certificates.
-"""
+"""SSH certificates of users for gateways. SBF stores their serial numbers, so that users can revoke them."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -41,7 +38,7 @@ class CertifiedUser:
 def create_certificate(
     unit: Unit, key: str, user: CertifiedUser, limits: RequestLimits, cluster_id: str | None = None
 ) -> SshCertificateView:
-    """Create a certificate for access to a cluster's guests. Connect the cluster to gateways if necessary.
+    """Create a certificate for access to a cluster's guests, after connecting the cluster to gateways if necessary.
 
     Raise NotFound for an unknown cluster. Raise Forbidden unless the user owns the cluster or is invited. Raise
     Conflict if the cluster is ending or has ended. Raise NoGateway if no gateway of the cluster offers SSH. Raise
@@ -109,8 +106,7 @@ def _make_certificate_view(
 def read_ssh_access(unit: Unit, key: str, user: str, cluster_id: str | None = None) -> SshAccessView:
     """Return the view of a user's SSH access to a cluster's guests. Raise NotFound for an unknown cluster.
 
-    The view lists the gateways that offer this access. If the user neither owns the cluster nor is invited, the view
-    lists no gateways.
+    The view lists the gateways that offer this access, or none unless the user owns the cluster or is invited.
     """
     row = require_cluster(unit, key, cluster_id)
     view = _make_view(unit, row)

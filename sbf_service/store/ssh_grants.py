@@ -43,7 +43,7 @@ _READ_INVITED = (
 
 
 def add_ssh_access(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
-    """Add sshd and grants to ``wanted``, and return the result, if the element ``name`` is a gateway with SSH access.
+    """Return ``wanted`` with sshd and grants, if the element ``name`` is a gateway with SSH access.
 
     For any other element, return ``wanted`` unchanged.
     """

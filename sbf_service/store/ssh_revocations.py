@@ -1,7 +1,7 @@
 """Certificates of users for SSH through gateways: records, revocation, and open connections.
 
-The wanted document of a gateway contains a revocation until two conditions are met: :data:`MAX_CLOCK_ERROR` has passed
-since the certificate's expiry, and no connection with the certificate is open.
+A gateway's wanted document contains a revocation until :data:`MAX_CLOCK_ERROR` has passed since the certificate's
+expiry and no connection with the certificate is open.
 """
 
 from collections import defaultdict
@@ -28,15 +28,15 @@ from virtcloud.model.ssh_connections import SshCertificateEntry, SshConnections,
 from virtcloud.model.values import ClusterKey, Name, UserName
 
 MAX_CLOCK_ERROR: Final = timedelta(minutes=10)
-"""A revocation stays in wanted documents for at least this time after the certificate's expiry.
+"""The minimum time after a certificate's expiry for which wanted documents contain its revocation.
 
-Without the revocation, a gateway with a slow clock could still accept the certificate during this time.
+A gateway with a slow clock could still accept the certificate.
 """
 REMEMBERED: Final = timedelta(hours=1)
 """SBF deletes a certificate's record when this time has passed since the expiry and no connection is open.
 
-If the certificate is revoked, the record stays until the cluster ends: an unreachable gateway may have an unreported
-open connection.
+The record of a revoked certificate stays until the cluster ends: an unreachable gateway may have an unreported
+connection.
 """
 _IS_OPEN = select(SshConnectionRow.serial).where(SshConnectionRow.serial == SshCertificateRow.serial).exists()
 _READ_REVOKED = (
@@ -56,7 +56,7 @@ _FORGET = (
 
 
 def record_certificate(unit: Unit, certificate: SshCertificateRow) -> None:
-    """Record a new certificate. Delete outdated records of all clusters (``REMEMBERED``)."""
+    """Record a new certificate, and delete outdated records of all clusters (``REMEMBERED``)."""
     unit.session.execute(_FORGET, {"before": unit.now - REMEMBERED})
     unit.session.add(certificate)
     unit.session.flush()
@@ -78,8 +78,8 @@ def list_certificates(
     """Return the certificates of a cluster, oldest first. Raise NotFound for an unknown cluster.
 
     Omit revoked certificates, and expired certificates without open connections. With ``ended``, also return these
-    certificates, if their records still exist. With ``user``, return only the certificates of this user. All
-    certificates of a cluster expire when the cluster begins to end.
+    certificates, as far as their records exist. With ``user``, return only this user's. All certificates of a cluster
+    expire when the cluster begins to end.
     """
     row = require_cluster(unit, key, cluster_id)
     of_user = [] if user is None else [SshCertificateRow.user == user]
@@ -128,7 +128,7 @@ def revoke_all_certificates(unit: Unit) -> None:
 def _find(unit: Unit, row: ClusterRow, serial: int) -> SshCertificateRow | None:
     """Return the record of a certificate, or None.
 
-    If the record was deleted, but a connection with the certificate is open, create the record again.
+    If a connection with a forgotten certificate is open, create the record again.
     """
     found = unit.session.get(SshCertificateRow, serial)
     if found is not None:
@@ -178,9 +178,9 @@ def record_ssh_connections(unit: Unit, gateway: str, report: SshConnections) -> 
     """Replace the recorded SSH connections of a gateway by the connections in ``report``. Idempotent.
 
     Raise NotFound for an unknown element. Raise Conflict for an element that is not a gateway. Ignore the connections
-    of clusters that do not use the gateway. If an open connection uses a revoked certificate that expired more than
-    :data:`MAX_CLOCK_ERROR` ago, increment the gateway's wanted revision, because the gateway's wanted document may lack
-    the revocation of this certificate.
+    of clusters that do not use the gateway. Increment the gateway's wanted revision if an open connection uses a
+    revoked certificate that expired more than :data:`MAX_CLOCK_ERROR` ago, because the document may lack this
+    revocation.
     """
     element = require_element(unit, gateway)
     if element.kind != ElementKind.GATEWAY:
@@ -210,7 +210,6 @@ def _find_known_clusters(unit: Unit, gateway: str, clusters: Sequence[str]) -> f
 
 
 def _is_any_revoked(unit: Unit, serials: Sequence[int], now: datetime) -> bool:
-    """Return whether one of these certificates is revoked, and expired more than :data:`MAX_CLOCK_ERROR` ago."""
     forgotten = SshCertificateRow.revoked_at.is_not(None), SshCertificateRow.expires_at <= now - MAX_CLOCK_ERROR
     found = select(SshCertificateRow.serial).where(*forgotten).limit(1)
     groups = split_ids(serials)
@@ -220,7 +219,7 @@ def _is_any_revoked(unit: Unit, serials: Sequence[int], now: datetime) -> bool:
 def list_ssh_connections(
     unit: Unit, key: str, user: str | None = None, cluster_id: str | None = None
 ) -> list[SshConnectionView]:
-    """Return the SSH connections to a cluster, or only the connections of ``user``, ordered by their start.
+    """Return the SSH connections to a cluster (only those of ``user``, if given), ordered by their start.
 
     Raise NotFound for an unknown cluster.
     """

@@ -12,8 +12,8 @@ from sbf_service.store.tables import Base
 class SshCertificateRow(Base):
     """The record of a user's certificate for a cluster. SBF does not store the certificate itself.
 
-    ``ssh_revocations.py`` deletes the row some time after the expiry. If SBF needs a deleted row again for an open
-    connection, SBF creates a row whose ``fingerprint`` is NULL.
+    ``ssh_revocations.py`` deletes the row some time after the expiry. A row with a NULL ``fingerprint`` replaces a
+    deleted row, if SBF needs it for an open connection.
     """
 
     __tablename__ = "ssh_certificates"
@@ -28,9 +28,9 @@ class SshCertificateRow(Base):
 
 
 class SshConnectionRow(Base):
-    """A connection in the latest report of a gateway. ``position`` is the connection's index in the report.
+    """A connection in the latest report of a gateway, with its index in the report (``position``).
 
-    There is no foreign key to certificates, because the certificate's row may have been deleted.
+    There is no foreign key to certificates, whose rows may have been deleted.
     """
 
     __tablename__ = "ssh_connections"

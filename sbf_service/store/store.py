@@ -2,9 +2,9 @@
 
 **Locks.** A unit that changes pools, claims, clusters, placements or revisions locks everything (:meth:`Store.change`),
 or only a scope (:meth:`Store.change_scope`, :meth:`Store.group_commit`). :mod:`.lock_scopes` describes the locks and
-their order. A change takes milliseconds, because no unit communicates with a device. SQLite allows one writer at a time
-(``BEGIN IMMEDIATE``), so each change on SQLite locks everything. A unit that changes a single row, such as an element's
-lease, locks only this row (:meth:`Store.change_row`). A unit with one lock needs no lock order.
+their order. A change takes milliseconds, because no unit communicates with a device. On SQLite, which allows one writer
+at a time (``BEGIN IMMEDIATE``), each change locks everything. A unit that changes a single row, such as an element's
+lease, locks only this row (:meth:`Store.change_row`), and needs no lock order.
 
 **Group commit.** See :mod:`.group_commit`.
 """
@@ -68,7 +68,7 @@ class Store:
 
     @contextmanager
     def read(self) -> Iterator[Unit]:
-        """Open a unit that reads one snapshot. The unit must not write."""
+        """Open a unit that reads one snapshot, and must not write."""
         with self.measure("read"), translate_errors(), Session(self._reader) as session:
             unit = Unit(session, self.clock, self._cache)
             yield unit
@@ -85,10 +85,10 @@ class Store:
             yield unit
 
     def change_scope(self, find_scope: FindScope[Unit], work: Callable[[Unit], T], *, who: str = "sbf") -> T:
-        """Run ``work`` in a unit that locks a scope. Return the result of ``work``, or raise its error.
+        """Run ``work`` in a unit that locks a scope, and return its result.
 
-        Find the scope, lock the scope, and find the scope again. If the scope has grown, or if ``work`` raises
-        OutsideScopeError, run ``work`` in a unit that locks everything.
+        Find the scope, lock it, and find it again. If the scope has grown, or if ``work`` raises OutsideScopeError, run
+        ``work`` in a unit that locks everything.
         """
         if self.has_scopes:
             try:
@@ -103,7 +103,7 @@ class Store:
     def change_scopes(
         self, find_scopes: Sequence[FindScope[Unit]], *, wait: bool
     ) -> Iterator[Sequence[Unit | frozenset[int]]]:
-        """Open one transaction with a unit for each scope. See :class:`.GroupTransactions`."""
+        """Open one transaction with a unit for each scope, as :class:`.GroupTransactions` describes."""
         scopes: list[LockScope] = []
         missing = frozenset[int]()
 
@@ -123,7 +123,7 @@ class Store:
 
     @property
     def has_scopes(self) -> bool:
-        """Whether units can lock scopes. On SQLite, each unit locks everything."""
+        """Whether units can lock scopes, instead of everything as on SQLite."""
         return self.engine.dialect.name == "postgresql"
 
     @contextmanager
@@ -147,7 +147,7 @@ class Store:
     def group_commit(self, work: Callable[[Unit], T], find_scope: FindScope[Unit] | None = None) -> T:
         """Run ``work`` in one transaction together with other callers' changes. See :meth:`GroupCommit.run`.
 
-        If ``find_scope`` is None, the transaction locks everything.
+        Without ``find_scope``, the transaction locks everything.
         """
         return self._group_commit.run(self, work, find_scope if self.has_scopes else None)
 
@@ -179,7 +179,7 @@ class Store:
             self._cache.checked.add(unit.values.checked_version)
 
     def _lock_sqlite(self) -> AbstractContextManager[object]:
-        """Return a lock for this process's SQLite writers. Without this lock, waiting writers would poll SQLite."""
+        """Return a lock for this process's SQLite writers, which would otherwise poll SQLite while they wait."""
         return self._sqlite_writer if self.engine.dialect.name == "sqlite" else nullcontext()
 
     @cached_property
@@ -188,7 +188,7 @@ class Store:
 
     @cached_property
     def _reader(self) -> Engine:
-        """The engine for transactions that read one snapshot. On SQLite, every transaction reads one snapshot."""
+        """The engine for transactions that read one snapshot, as every transaction on SQLite does."""
         if self.engine.dialect.name != "postgresql":
             return self.engine
         return self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
@@ -197,8 +197,7 @@ class Store:
 def _commit_read(session: Session) -> None:
     """Commit a transaction that only read, without writing the session's objects.
 
-    After a rollback, psycopg discards all prepared statements of the connection, because the transaction may have
-    created a table.
+    After a rollback, psycopg discards all prepared statements of the connection.
     """
     transaction = session.connection().get_transaction() if session.in_transaction() else None
     if transaction is not None:
@@ -206,7 +205,6 @@ def _commit_read(session: Session) -> None:
 
 
 def _find_in(unit: Unit, find_scope: FindScope[Unit]) -> LockScope:
-    """Return the scope of a change. Raise OutsideScopeError for more than ``MAX_KEYS`` sites and names together."""
     scope = find_scope(unit)
     if len(scope.sites) + len(scope.names) > MAX_KEYS:
         raise OutsideScopeError(f"{len(scope.sites)} sites and {len(scope.names)} names")
@@ -226,7 +224,6 @@ def _lock_scope(unit: Unit, scope: LockScope, *, wait: bool = True) -> frozenset
 
 
 def _lock_found_scope(unit: Unit, find_scope: FindScope[Unit]) -> None:
-    """Lock the scope of a change. Raise OutsideScopeError if the scope grew before the locks were acquired."""
     unit.values.topology_version = share_everything(unit.connection)
     unit.scope = _find_in(unit, find_scope)
     _lock_scope(unit, unit.scope)

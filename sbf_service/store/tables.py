@@ -47,8 +47,8 @@ class Base(DeclarativeBase):
 class TopologyRow(Base):
     """The version of the topology, and the part that all sites share. The table has a single row.
 
-    The first migration inserts the row, so that a unit of work can always lock the row. ``common_version`` is the
-    version that last changed the part that all sites share.
+    The row exists from the first migration on, so that a unit can always lock it. ``common_version`` is the version
+    that last changed the common part.
     """
 
     __tablename__ = "topology"
@@ -61,7 +61,7 @@ class TopologyRow(Base):
 
 
 class SiteDocumentRow(Base):
-    """A site's part of the topology. ``version`` is the version that last changed this part."""
+    """A site's part of the topology, and the version that last changed this part."""
 
     __tablename__ = "site_documents"
 
@@ -71,7 +71,7 @@ class SiteDocumentRow(Base):
 
 
 class SiteRow(Base):
-    """A site and its pool. ``present`` is false after the site was removed from the topology."""
+    """A site and its pool. ``present`` is false after the site's removal from the topology."""
 
     __tablename__ = "sites"
 
@@ -86,7 +86,7 @@ _UNCONFIRMED, _UNCONFIRMED_SQLITE = text(f"{_BEHIND} false"), text(f"{_BEHIND} 0
 _SEEN = text("present AND kind NOT IN ('edge', 'switch') AND reachable")
 _SEEN_SQLITE = text("present = 1 AND kind NOT IN ('edge', 'switch') AND reachable = 1")
 _IS_DEVICE = text("kind IN ('edge', 'switch')")
-"""The conditions of partial indexes. A database uses a partial index only for queries with the index's condition.
+"""The conditions of partial indexes, which a database uses only for queries with the same condition.
 
 Some conditions have two texts, because SQLAlchemy writes ``present = 1`` for SQLite.
 """

@@ -1,4 +1,4 @@
-"""The cache of authenticated tokens. With the cache, most calls need no query."""
+"""The cache of authenticated tokens, with which most calls need no query."""
 
 import time
 from collections.abc import Callable, Collection, Iterable
@@ -35,7 +35,6 @@ MAX_CACHED = 50_000
 
 
 def _is_use_stale(unit: Unit, row: TokenRow) -> bool:
-    """Return whether a token has no recorded last use, or a recorded last use older than ``USE_INTERVAL``."""
     return row.last_used_at is None or unit.now - row.last_used_at >= USE_INTERVAL
 
 
@@ -44,7 +43,6 @@ def _seconds_left(unit: Unit, row: TokenRow) -> float:
 
 
 def _record_uses(unit: Unit, token_ids: Collection[str]) -> None:
-    """Record the current time as the last use of tokens. Omit tokens with locked rows."""
     free = unit.connection.execute(_LOCK_UNLOCKED, {"ids": list(token_ids)}).scalars().all()
     if free:
         unit.connection.execute(_RECORD_USES, {"ids": free, "used_at": unit.now})
@@ -60,11 +58,10 @@ class _CheckedToken:
 
 
 _CachedTokens = dict[str, _CheckedToken | None]
-"""The checked tokens, by digest. When any token is revoked, all entries become None: each token is checked again."""
+"""The checked tokens, by digest. After any revocation, all entries are None: each token is checked again."""
 
 
 def _cache_valid(unit: Unit, rows: Iterable[TokenRow], cached: _CachedTokens, checked_at: float) -> None:
-    """Add the valid tokens in ``rows`` to ``cached``. Remove the invalid tokens in ``rows`` from ``cached``."""
     for row in rows:
         try:
             principal = make_principal(unit, row)
@@ -89,16 +86,16 @@ class TokenCache:
     """The digests of the tokens that calls have found in the cache since the last :meth:`renew`."""
 
     def load(self) -> None:
-        """Cache the tokens that agents used recently. Call this method at the start, when all agents connect again."""
+        """Cache the tokens that agents used recently, before all agents connect again at the start."""
         known, checked_at = self._cached, self.clock()
         with self.store.read() as unit:
             rows = unit.session.scalars(_READ_USED, {"used_since": unit.now - 2 * USE_INTERVAL})
             _cache_valid(unit, rows, known, checked_at)
 
     def renew(self) -> None:
-        """Check recently used tokens again, with few queries, before their entries expire. Record their use.
+        """Check recently used tokens again, with few queries, before their entries expire, and record their use.
 
-        Without this method, each agent's entry would expire twice an hour, and the next poll would need a query.
+        Otherwise, each agent's entry would expire twice an hour, and its next poll would need a query.
         """
         known, checked_at, stale = self._cached, self.clock(), list[str]()
         found, self._found = self._found, set()
@@ -115,7 +112,7 @@ class TokenCache:
                 _record_uses(unit, ids)
 
     def find(self, token: Token) -> Principal | None:
-        """Return the principal of a recently checked token, or None. Send no query to the database."""
+        """Return the principal of a recently checked token, or None, without a query."""
         digest, lifetime = token.digest, CACHE_WITH_NOTICES_S if self.gets_notices() else CACHE_S
         cached = self._cached.get(digest)
         if cached is None or self.clock() >= min(cached.checked_at + lifetime, cached.expires_at):
@@ -124,10 +121,7 @@ class TokenCache:
         return cached.principal
 
     def was_valid(self, token: Token) -> bool:
-        """Return whether the cache contains the token, even if the entry is None, or too old for `find`.
-
-        If the cache contains the token, an earlier check found the token valid, but the token may be invalid now.
-        """
+        """Return whether an earlier check found the token valid. The token may be invalid now."""
         return token.digest in self._cached
 
     def authenticate(self, token: Token) -> Principal:
@@ -141,7 +135,7 @@ class TokenCache:
         return found
 
     def authenticate_many(self, tokens: Collection[Token]) -> dict[Token, Principal | VirtcloudError]:
-        """Check at most 500 tokens with one query. Return each token's principal, or the error Unauthenticated."""
+        """Check at most 500 tokens with one query, and return each token's principal or the error Unauthenticated."""
         known, checked_at = self._cached, self.clock()
         found: dict[Token, Principal | VirtcloudError] = {}
         stale: list[str] = []
@@ -167,9 +161,9 @@ class TokenCache:
         return found
 
     def on_change(self, changed: frozenset[str]) -> None:
-        """If ``changed`` contains the topic of tokens, check each token again at its next call.
+        """After any revocation, check each token again at its next call.
 
-        The digests stay in the cache for :meth:`was_valid`, except the digest of a token that the next check refuses.
+        The digests stay in the cache for :meth:`was_valid`, until a check refuses the token.
         """
         if TOKENS_TOPIC in changed:
             self._cached = dict.fromkeys(self._cached)

@@ -28,7 +28,6 @@ BY_CREATION: Final = PageOrder(
 )
 _READ_AGENT_NAMES = select(ElementRow.name).where(ElementRow.present, ~equals_any(ElementRow.kind, DEVICE_KINDS))
 TOKENS_TOPIC = "tokens"
-"""The change topic of all revocations."""
 
 
 def token_topic(token_id: str) -> str:
@@ -39,8 +38,7 @@ def token_topic(token_id: str) -> str:
 def create_token(unit: Unit, request: TokenRequest, random_bytes: RandomBytes) -> NewToken:
     """Create a token. Only the returned document contains the token's secret.
 
-    Raise BadInput for a site that is not in the topology. Before the first topology, every site is accepted, because
-    administrators may create tokens before they describe the sites.
+    Raise BadInput for a site that is not in the topology. Before the first topology, every site is accepted.
     """
     _check_sites(unit, request.sites)
     token = Token.make(random_bytes(ID_BYTES + SECRET_BYTES))
@@ -73,7 +71,7 @@ def _check_sites(unit: Unit, sites: Collection[Name]) -> None:
 
 
 def find_unknown_holder(unit: Unit, request: TokenRequest) -> str | None:
-    """Return a warning if the role needs the name of a host or gateway, and the topology has no such element."""
+    """Return a warning if the new token's role requires the name of a host or gateway that the topology lacks."""
     return describe_unknown_holder(request.name, request.role, unit.session.scalars(_READ_AGENT_NAMES).all())
 
 
@@ -93,8 +91,7 @@ def revoke_token(unit: Unit, token_id: TokenId) -> TokenView:
 def read_token_page(unit: Unit, part: PagePart, name: str | None = None, role: Role | None = None) -> Page[TokenView]:
     """Return a page of tokens, oldest first. Raise BadInput for an invalid cursor.
 
-    If ``name`` is given, return only tokens of this holder. If ``role`` is given, return only tokens with this role.
-    Expired and revoked tokens are included.
+    ``name`` selects the tokens of a holder, ``role`` those with a role. Expired and revoked tokens are included.
     """
     rows = select(TokenRow)
     rows = rows if name is None else rows.where(TokenRow.name == name)
@@ -103,7 +100,7 @@ def read_token_page(unit: Unit, part: PagePart, name: str | None = None, role: R
 
 
 def check_token(unit: Unit, token: Token, row: TokenRow | None) -> Principal:
-    """Return the principal of a token. ``row`` is the token's row, or None for an unknown token.
+    """Return the principal of a token, whose row is ``row`` (None for an unknown token).
 
     Raise Unauthenticated, with the reason, if the token is invalid.
     """
@@ -115,7 +112,7 @@ def check_token(unit: Unit, token: Token, row: TokenRow | None) -> Principal:
 def make_principal(unit: Unit, row: TokenRow) -> Principal:
     """Return the principal of a token's row. Raise Unauthenticated for a revoked or expired token.
 
-    A revoked token stays invalid even if the clock is set back to a time before the revocation.
+    A revoked token stays invalid if the clock is set back.
     """
     if row.revoked_at is not None:
         raise _make_refusal(row, "was revoked", row.revoked_at)

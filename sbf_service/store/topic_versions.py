@@ -1,8 +1,7 @@
 """The versions of change topics in the database.
 
-A replica may miss another replica's notice of a change (``change_notices.py``). Therefore the replica's change reader
-polls these versions with one query for all waiting calls. The query returns only topics whose version differs from the
-version that the replica knows.
+A replica may miss another replica's notice of a change (``change_notices.py``), and therefore polls these versions with
+one query for all waiting calls.
 """
 
 import json
@@ -78,16 +77,15 @@ _VERSION_OF: Mapping[str, Callable[[ColumnElement[str]], Version]] = {
 }
 """Functions that return the SQL expression of a topic's version, by the topic's kind.
 
-The kind is the part before the first colon: ``element:brno-h1`` has the kind ``element``. The function's argument is
-the part after the colon.
+The kind is the part before the first colon, such as ``element``. The function's argument is the part after the colon.
 """
 
 
 def find_outdated_topics(unit: Unit, known: Versions) -> dict[str, int | None]:
     """Return the current version of each topic whose version differs from the known version, in one query.
 
-    ``known`` maps topics to known versions. If the known version is None, every current version counts as different.
-    Omit topics of kinds that ``_VERSION_OF`` does not contain.
+    ``known`` maps topics to known versions. A known version of None differs from every version. Omit topics of kinds
+    that are not in ``_VERSION_OF``.
     """
     by_kind: dict[str, dict[str, int | None]] = {}
     for topic, version in known.items():
@@ -115,10 +113,6 @@ def _select_outdated(unit: Unit, kind: str) -> Select[str, str, int]:
 
 
 def _expand(unit: Unit, kind: str) -> tuple[TableValuedAlias, ColumnElement[str], ColumnElement[int]]:
-    """Return an SQL table with the known versions of one kind of topics, and its columns for name and version.
-
-    The database makes the table from a parameter with JSON.
-    """
     parameter = bindparam(f"known_{kind}", type_=Text())
     if unit.connection.dialect.name == "postgresql":
         given = func.json_each_text(cast(parameter, JSON)).table_valued("key", "value", name=f"given_{kind}")

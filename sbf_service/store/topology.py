@@ -41,8 +41,8 @@ from virtcloud.model.topology_parts import arrange_links, share_parts
 PREPARATIONS = 3
 """The maximum number of attempts to compute a change's effects before the transaction.
 
-An attempt fails if another call changes the topology before the transaction. After these attempts, the transaction
-itself computes the effects.
+An attempt fails if another call changes the topology meanwhile. Afterwards, the transaction itself computes the
+effects.
 """
 
 
@@ -135,7 +135,6 @@ def _read_former(unit: Unit) -> FormerTopology:
 
 
 def _prepare_in(unit: Unit, make: MakeTopology) -> PreparedChange:
-    """Prepare a change in the transaction that stores the new topology."""
     return _prepare_change(_read_former(unit), make, lambda: nullcontext(unit))
 
 
@@ -161,7 +160,6 @@ def _prepare_change(
 
 
 def _apply_change(unit: Unit, prepared: PreparedChange) -> int:
-    """Store a change and its effects, unless the change is empty. Return the topology's version."""
     former, change = prepared.former.topology, prepared.change
     if former == change.topology:
         return prepared.former.version
@@ -194,8 +192,7 @@ def _store_change(unit: Unit, prepared: PreparedChange) -> int:
 def _replace_routers(unit: Unit, change: TopologyChange) -> None:
     """Replace routers that lose their link to the outside.
 
-    A gateway that gets a link to the outside, or returns to the topology with a link, can become a router. Therefore,
-    in the networks of such a gateway, also replace each router that does not answer or has no link to the outside.
+    Also replace unusable routers of the networks of a gateway that gets a link to the outside, or returns with one.
     """
     for name in dict.fromkeys((*change.former.gateways, *change.topology.gateways)):
         had_link, has_link = (OUTSIDE_LINK.has(one, name) for one in (change.former, change.topology))
@@ -211,8 +208,8 @@ def _replace_routers(unit: Unit, change: TopologyChange) -> None:
 def _suspend_at_moved_gateways(unit: Unit, change: TopologyChange) -> None:
     """Suspend publications of networks with uncertified images if a gateway returns to the topology or moves.
 
-    While the gateway was removed, a certification may have been revoked, or a guest with an uncertified image may have
-    joined the network. The administrators of the new site may have certified other images.
+    Meanwhile, a certification may have been revoked, or an uncertified guest may have joined the network. A new site
+    may have certified other images.
     """
     former, current = change.former.site_of, change.topology.site_of
     if any(name not in former or former[name].name != current[name].name for name in change.topology.gateways):

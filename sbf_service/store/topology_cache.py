@@ -16,13 +16,13 @@ KEPT_VERSIONS = 2
 class TopologyCache:
     """The two newest topologies of a store, by version, and the reserved VLAN IDs of sites.
 
-    ``checked`` contains the versions without unchecked elements. An element becomes unchecked only when the database is
-    restored, and each restore changes the topology's version.
+    ``checked`` contains the versions without unchecked elements. Only a restore, which changes the topology's version,
+    makes elements unchecked.
 
-    Units of work that began before the last change of the topology use the older topology. If a part is equal in both
-    topologies, both contain the same Python object for this part. A thread holds ``reading`` while it parses documents,
-    or while it commits a new topology; other threads wait for the result. A thread that commits does not wait for
-    ``reading``, because it holds the locks of the database.
+    Units of work that began before the last change of the topology use the older topology. Equal parts of both
+    topologies are the same Python object. A thread holds ``reading`` while it parses documents or commits a new
+    topology, so that other threads wait for the result. A committing thread does not wait for ``reading``, because it
+    holds the locks of the database.
     """
 
     topologies: dict[int, Topology] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class TopologyCache:
         self.checked.intersection_update(self.topologies)
 
     def copy(self) -> "TopologyCache":
-        """Return a copy for a unit that will be rolled back. Such a unit's topology must not get into this cache."""
+        """Return a copy for a unit that will be rolled back, whose topology must not get into this cache."""
         return TopologyCache(dict(self.topologies), dict(self.excluded), set(self.checked))
 
     @property
@@ -51,7 +51,7 @@ class TopologyCache:
     def find_former(self, version: int) -> tuple[int, Topology | None]:
         """Return the newest cached version up to ``version``, and its topology.
 
-        If no such version is cached, return None as the topology, and a number below all versions.
+        Without such a version, return a number below all versions, and None.
         """
         known = [(number, found) for number, found in list(self.topologies.items()) if number <= version]
         return max(known, key=itemgetter(0), default=(BEFORE_ALL_VERSIONS, None))

@@ -1,8 +1,7 @@
 """The stored documents of the topology: one row for the common part, and one row for each site's part.
 
-A change of the topology writes only the rows that change, and increments the version of the topology. Each row contains
-the version that its last change created. A replica with an older version of the topology reads only the rows that
-changed after that version.
+A change of the topology writes only the rows that change, and increments the version of the topology. Each row has the
+version that last changed it, so that a replica reads only the rows that changed after its version.
 """
 
 from collections.abc import Mapping
@@ -21,7 +20,6 @@ from virtcloud.model.topology_parts import CommonPart, common_part_of, join_part
 from virtcloud.model.values import Name
 
 _COMMON = literal("")
-"""The site name that ``_READ_CHANGES`` returns for the common part."""
 _READ_VERSION = select(TopologyRow.version)
 _READ_PRESENCE = select(TopologyRow.version, TopologyRow.common.is_not(None))
 _READ_CHANGES: CompoundSelect[Any] = union_all(

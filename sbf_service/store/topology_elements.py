@@ -67,8 +67,8 @@ _Rows = Mapping[str, Row[Any]]
 class ElementChanges:
     """The changes of the rows of sites and elements.
 
-    SBF compares the rows with the new topology. The compared columns are written only when a topology is stored.
-    Therefore, SBF can compare the rows before the transaction that stores the new topology.
+    The rows can be compared with the new topology before the transaction that stores it, because only such transactions
+    write the compared columns.
 
     - ``new_sites``: the sites without a row. ``sites``: the known sites that enter or leave the topology.
     - ``new``: the elements without a row. ``described``: the values of known elements whose kind or site changes, or
@@ -96,7 +96,7 @@ class ElementChanges:
 def prepare_elements(unit: Unit, change: TopologyChange) -> ElementChanges:
     """Return the changes of the rows of sites and elements for a new topology.
 
-    A change that keeps the wiring changes no row, because it keeps the names, kinds, sites and ports of all elements.
+    A change that keeps the wiring changes no row.
     """
     if change.keeps_wiring:
         return ElementChanges()
@@ -138,11 +138,10 @@ def update_sites(unit: Unit, changes: ElementChanges) -> None:
 def update_elements(unit: Unit, changes: ElementChanges) -> None:
     """Update the rows of new, changed and removed elements.
 
-    Set the confirmed revision of a changed element to 0, so that its worker or agent reads the element again. If an
-    element's name may now denote another device, delete the old device's records of VLANs and ports. If an element's
-    site changes, delete the records of the VLAN IDs that the element uses for something other than clusters: SBF
-    records these VLAN IDs for the new site when SBF next reads the element. Mark lost elements as removed, and delete
-    the records of their VLANs. Release the ports of a removed switch, so that SBF restores the ports' original uses.
+    The confirmed revision of a changed element becomes 0, so that its worker or agent reads the element again. Records
+    of VLANs and ports are deleted if the name may now denote another device. Records of VLAN IDs in other use are
+    deleted if the site changes: the next reading records them for the new site. Lost elements are marked as removed,
+    without records of VLANs. The ports of a removed switch are released, so that SBF restores their original uses.
     """
     unit.session.flush()
     removed = _read_removed_switches(unit, [element.name for former, element in changes.devices if former is None])
@@ -167,8 +166,7 @@ def update_elements(unit: Unit, changes: ElementChanges) -> None:
 def _read_elements(unit: Unit, change: TopologyChange) -> _Rows:
     """Return the rows of all elements of a change.
 
-    Read the rows of the elements that are at the change's sites. Read the other rows by the element's name, because an
-    element that was removed earlier may return at another site.
+    An element that was removed earlier may return at another site, so rows are read by site and by name.
     """
     at_sites = _read_rows(unit, _READ_AT_SITES, change.sites)
     rows = {name: row for name, row in at_sites.items() if name in change.elements}
@@ -193,13 +191,11 @@ def _list_described(topology: Topology, after: Iterable[Element], rows: _Rows) -
 
 
 def _has_records(former: Element | None, element: Element, rows: _Rows) -> bool:
-    """Return whether a change can concern an element's records of ports or VLANs."""
     returns = former is None and element.name in rows
     return returns or isinstance(element, Switch) or is_other_device(former, element)
 
 
 def _read_removed_switches(unit: Unit, names: Iterable[Name]) -> dict[str, Switch]:
-    """Return those switches in ``names`` that were removed and have ports to restore, by name."""
     rows = _read_rows(unit, _READ_LEAVING, names)
     return {name: removed for name, row in rows.items() if (removed := parse_removed_switch(row)) is not None}
 
@@ -207,10 +203,6 @@ def _read_removed_switches(unit: Unit, names: Iterable[Name]) -> dict[str, Switc
 def _update_devices(
     unit: Unit, changes: Iterable[tuple[Element | None, Element]], removed: Mapping[str, Switch]
 ) -> None:
-    """Update the records of ports and VLANs of new and changed switches and edges.
-
-    ``removed`` contains the removed switches with ports to restore, by name.
-    """
     for former, element in changes:
         is_other = is_other_device(former or removed.get(element.name), element)
         if isinstance(element, Switch):
@@ -228,8 +220,7 @@ def _release_records(unit: Unit, name: str) -> None:
 def is_other_device(former: Element | None, element: Element) -> bool:
     """Return whether an element's name may now denote another device.
 
-    Return False for a new element (``former`` is None). If both elements are devices, return whether the address or
-    platform differs. In all other cases, return whether the kind differs.
+    Return False for a new element (``former`` is None). Devices differ by address or platform, other elements by kind.
     """
     if not isinstance(former, Device) or not isinstance(element, Device):
         return former is not None and kind_of(former) != kind_of(element)

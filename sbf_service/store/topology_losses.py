@@ -1,6 +1,6 @@
-"""The check that a new topology keeps everything that clusters use.
+"""The check that a new topology keeps everything that clusters use or may still use.
 
-The check covers transports, sites, elements, ports and paths that clusters use or may still use.
+This concerns transports, sites, elements, ports and paths.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -33,9 +33,8 @@ def list_transport_losses(unit: Unit, former: Topology, topology: Topology) -> I
 
     A used transport at provider edges must keep its kind and its users' service IDs. Its shared service must not become
     a service for each cluster, and a service for each cluster must not become a shared service. A used transport
-    without provider edges must not become a transport at provider edges. If a used transport without provider edges is
-    missing in the new topology, this function yields no error: :func:`list_detached_clusters` finds the clusters that
-    need the transport.
+    without provider edges must not get any. :func:`list_detached_clusters` finds the users of a lost transport without
+    provider edges.
     """
     known = {transport.name: transport for transport in topology.transports}
     for before in former.transports:
@@ -48,8 +47,6 @@ def list_transport_losses(unit: Unit, former: Topology, topology: Topology) -> I
 
 
 class _TransportUser(NamedTuple):
-    """A user of a transport, with the user's description and service ID."""
-
     text: str
     service: int | None
     quarantined: bool = False
@@ -58,8 +55,8 @@ class _TransportUser(NamedTuple):
 def _list_transport_users(unit: Unit, transport: Transport) -> Iterator[_TransportUser]:
     """Yield each user of a transport.
 
-    The users are the clusters on the transport, and each observed attachment circuit of the transport with a service ID
-    that belongs to none of these clusters.
+    The users are the transport's clusters, and observed attachment circuits whose service ID belongs to none of these
+    clusters.
     """
     rows = find_clusters(unit, UNSETTLED, ClusterRow.transport == transport.name)
     services = read_service_ids(unit, read_networks(unit, rows))
@@ -96,7 +93,7 @@ def list_detached_clusters(topology: Topology, live: Iterable[LiveCluster]) -> I
 def loses_nothing(change: TopologyChange, cluster: LiveCluster) -> bool:
     """Return whether a cluster with paths in both topologies keeps its sites, its transport and its ports.
 
-    Return False if a gateway of the cluster returns to the topology at a site where the cluster has no VLAN ID.
+    Return False if a gateway of the cluster returns at a site where the cluster has no VLAN ID.
     """
     lost = chain(
         _list_lost_sites(change.topology, [cluster]),
@@ -119,8 +116,7 @@ def check_nothing_lost(unit: Unit, change: TopologyChange, live: Iterable[LiveCl
     - a used element changes its kind or site
     - a gateway of a running cluster returns to the topology at a site where the cluster has no VLAN ID
 
-    ``live`` contains the clusters at the sites that change. ``live`` may omit a cluster that has paths in both
-    topologies and loses nothing (:func:`loses_nothing`).
+    ``live`` contains the clusters at the sites that change, except clusters that lose nothing (:func:`loses_nothing`).
     """
     losses = list(_list_losses(unit, change, live))
     faults = list(dict.fromkeys(losses or list_broken_paths(change.topology, live)))
@@ -129,14 +125,12 @@ def check_nothing_lost(unit: Unit, change: TopologyChange, live: Iterable[LiveCl
 
 
 def _list_lost_sites(topology: Topology, live: Iterable[LiveCluster]) -> Iterator[str]:
-    """Yield an error for each site that a network's spec names and the new topology lacks."""
     for cluster in live:
         for site in (name for name in cluster.network.spec.sites if name not in topology.sites_by_name):
             yield f"cluster {cluster.network.key} names site {site}, which would vanish: end the cluster first"
 
 
 def _list_distant_gateways(topology: Topology, live: Iterable[LiveCluster]) -> Iterator[str]:
-    """Yield an error for each cluster that has no VLAN ID at a site where its gateway returns to the topology."""
     for cluster in live:
         for name in (name for name in cluster.gateways if name in topology.gateways):
             site, keys = topology.site_of[name].name, list_role_keys(topology.gateways[name])
@@ -162,10 +156,7 @@ def _list_losses(unit: Unit, change: TopologyChange, live: Iterable[LiveCluster]
 
 
 def _describe_remedy(gateway: Gateway | None) -> str:
-    """Return how clusters can leave an element that would vanish.
-
-    ``gateway`` is the element if the element is a gateway, otherwise None.
-    """
+    """Return how clusters can leave an element that would vanish (``gateway``, if it is a gateway)."""
     remedy = "end the cluster first"
     if gateway is None:
         return remedy
@@ -175,7 +166,6 @@ def _describe_remedy(gateway: Gateway | None) -> str:
 
 
 def _list_users(unit: Unit, elements: Collection[Name]) -> Iterator[tuple[Name, ClusterRow]]:
-    """Yield each cluster that one of these elements carries or may still carry, with the element."""
     if not elements:
         return
     rows = find_unsettled_clusters(unit, elements)

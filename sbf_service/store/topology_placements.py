@@ -18,8 +18,8 @@ from virtcloud.model.values import Name
 def update_placements(unit: Unit, effects: TopologyEffects, live: Sequence[LiveCluster]) -> None:
     """Change the placements of clusters.
 
-    Increment the revisions of changed elements, and of elements that a cluster leaves: the end of a placement needs a
-    later revision than its start, even if the element's wanted state stays the same.
+    Also increment the revisions of elements that a cluster leaves: a placement must end with a later revision than it
+    began.
     """
     effects.update(live)
     moved = move_services(unit, effects.change, live)
@@ -44,8 +44,7 @@ def update_cluster_placements(
 ) -> None:
     """Add placements of a cluster on ``elements``, and end its other placements.
 
-    On the elements in ``changed``, the cluster's configuration changed: the placements on these elements must be
-    confirmed again.
+    The placements on elements in ``changed`` must be confirmed again.
     """
     found = unit.session.scalars(select(PlacementRow).where(PlacementRow.cluster_id == cluster.id))
     parts = {part.element: part for part in found}

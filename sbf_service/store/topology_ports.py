@@ -1,8 +1,7 @@
-"""Checks of ports. A new topology can remove a port, attach it to another transport, or change its access link.
+"""Checks of the ports that a new topology removes, attaches to another transport, or gives another access link.
 
-A port may carry VLANs of clusters that do not need the port any more, until the port's switch or edge has confirmed
-the removal of these VLANs. SBF knows these VLANs from the last observed state. The observed state may lack VLANs while
-the device has unsaved changes.
+A port may carry VLANs of clusters that no longer need it, until its switch or edge has confirmed the removal. SBF knows
+these VLANs from the last observed state, which may lack VLANs while the device has unsaved changes.
 """
 
 from collections.abc import Iterable, Iterator
@@ -57,7 +56,7 @@ def list_reattached_ports(unit: Unit, former: Topology, topology: Topology, site
     """Yield an error for each port that would pass the VLAN of a network to a transport that the network does not use.
 
     SBF reserves the VLAN ID of a network only on the network's own transport (decision 96). A newly attached switch
-    port may carry the VLAN of a network in these cases:
+    port may carry a network's VLAN in these cases:
 
     - The port was attached to the network's transport.
     - The VLAN was last observed on the port. The port can also have lost its attachment in an earlier topology.
@@ -85,7 +84,6 @@ def _list_former_transports(former: Topology, site: Name, port: PortRef) -> list
 
 
 def _list_former_users(unit: Unit, former: Topology, site: Site, new: Attachment) -> Iterator[str]:
-    """Yield an error for each network on the former transport of a port."""
     for transport in _list_former_transports(former, site.name, new.port):
         if former.transport(transport).on_edges:
             continue
@@ -147,8 +145,8 @@ def list_lost_ports(unit: Unit, change: TopologyChange, live: Iterable[LiveClust
 def check_access_links_kept(unit: Unit, change: TopologyChange) -> None:
     """Raise Conflict if the link of an access port changes while the port may still carry a cluster's VLAN.
 
-    The former link, the new link, or both are access links. Without this check, guests of another cluster at the new
-    end of the link could receive the frames of this VLAN, until SBF has configured the switch.
+    The former link, the new link, or both are access links. Until SBF has configured the switch, guests of another
+    cluster at the new end could receive the frames of this VLAN.
     """
     changed = [port for port in sorted(_list_access_ports(change)) if _has_other_link(change, port)]
     rows = _read_elements(unit, {port.element for port in changed})
@@ -172,7 +170,6 @@ def check_access_links_kept(unit: Unit, change: TopologyChange) -> None:
 
 
 def _list_access_ports(change: TopologyChange) -> set[PortRef]:
-    """Return the access ports of the switches that are in both topologies and that the change concerns."""
     ports = change.former.access_ports | change.topology.access_ports
     if not ports:
         return set()  # the search for the switches would compare every element of a large topology
@@ -193,7 +190,6 @@ def _has_other_link(change: TopologyChange, port: PortRef) -> bool:
 def _list_staying_vlans(
     topology: Topology, port: PortRef, site: Name, users: Iterable[LiveCluster]
 ) -> set[VlanId | None]:
-    """Return the VLAN IDs of the clusters that use a port in the new topology."""
     return {one.vlans.get(site) for one in users if not one.quarantined and _uses(topology, one, port)}
 
 
@@ -212,7 +208,6 @@ def _uses(topology: Topology, cluster: LiveCluster, port: PortRef) -> bool:
 
 
 def _find_unsaved(unit: Unit, change: TopologyChange, rows: Iterable[ElementRow]) -> set[str]:
-    """Return the names of the devices whose recorded observed state may lack VLANs of clusters."""
     before, after = change.former.elements, change.topology.elements
     unsaved = [
         row

@@ -1,6 +1,6 @@
 """The traffic of clusters: the last samples of reported counters, and their rates.
 
-The samples are in the database, because any replica can receive reports and return rates (decision 84). A network has
+The samples are in the database, so that any replica can receive reports and return rates (decision 84). A network has
 one row of limited length for each host and gateway, until the network ends.
 """
 
@@ -43,12 +43,12 @@ _LAST_REPORT: Final = select(func.max(TrafficRow.reported_at)).where(TrafficRow.
 
 
 def record_traffic(unit: Unit, element: str, report: TrafficReport) -> dict[str, int]:
-    """Add the counters in an agent's report to the samples of its element.
+    """Add the counters in an agent's report to the samples of its element, and return their increases.
 
-    Return a dict of the counters' names and their increases since the previous report, summed over all networks.
+    The increases since the previous report, by counter name, are summed over all networks.
 
-    Ignore networks without a placement on the element, and delete the rows of these networks for the element. Raise
-    NotFound for an unknown element.
+    Ignore networks without a placement on the element, and delete their rows for the element. Raise NotFound for an
+    unknown element.
     """
     require_element(unit, element)
     here = set(unit.connection.execute(_NETWORKS_HERE, {"element": element}).scalars())

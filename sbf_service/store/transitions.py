@@ -1,7 +1,7 @@
 """The effects of clusters' state transitions on the database.
 
-``domain/lifecycle.py`` contains the rules. :mod:`.due_transitions` finds the clusters with a due transition. A *member*
-is a cluster that joined the network of another cluster.
+``domain/lifecycle.py`` contains the rules, and :mod:`.due_transitions` finds the clusters with a due transition. A
+*member* is a cluster that joined the network of another cluster.
 """
 
 from collections.abc import Mapping, Sequence
@@ -63,23 +63,21 @@ _REMOVE = (
 _DELETE_POWERS = delete(GuestPowerRow).where(GuestPowerRow.cluster_id == bindparam("ended"))
 _SETTLE = update(_PLACEMENTS).where(_PLACEMENTS.c.cluster_id == bindparam("ended")).values(settled=true())
 MAX_TRANSITIONS = 3
-"""The maximum number of transitions, such as drain and release, that one call of :func:`apply_due_transitions` applies
-to one cluster.
-"""
+"""The maximum number of transitions of one cluster (such as drain and release) in one call."""
 
 
 class ClusterSelection:
     """Prepared statements on the clusters that meet the conditions of this selection.
 
-    ``due`` reads the selected clusters with a due transition. ``increment_versions`` increments the versions of the
+    ``due`` reads the selected clusters with a due transition, and ``increment_versions`` increments the versions of the
     selected clusters whose state can still change. Selections are module constants, because building a statement takes
     a millisecond.
     """
 
     def __init__(self, *conditions: ColumnElement[bool]) -> None:
-        """Build the statements. Each execution of a statement passes the values of bound parameters by name.
+        """Build the statements, which receive bound parameters by name.
 
-        An index must support the conditions: the database checks each selected cluster for due transitions.
+        An index must support the conditions: the database checks each selected cluster.
         """
         self.due = select_clusters(HAS_DUE_TRANSITION, *conditions)
         increment = update(_CLUSTERS).where(UNSETTLED, *conditions).values(version=_CLUSTERS.c.version + 1)
@@ -87,13 +85,10 @@ class ClusterSelection:
 
 
 ON_ELEMENT = ClusterSelection(is_unsettled_on(bindparam("element")))
-"""The clusters that have a placement on ``element`` and can still change their state."""
 OF_NETWORK = ClusterSelection(
     or_(ClusterRow.id == bindparam("network_id"), ClusterRow.network == bindparam("network_id"))
 )
-"""The clusters of the network ``network_id``."""
 BY_IDS = ClusterSelection(ClusterRow.id.in_(bindparam("ids", type_=NAME_TYPE, expanding=True)))
-"""The clusters whose IDs are in ``ids``."""
 
 
 def apply_due_transitions(
@@ -106,11 +101,11 @@ def apply_due_transitions(
 ) -> None:
     """Apply all due transitions of the selected clusters (None: all clusters). Idempotent.
 
-    ``parameters`` are the bound parameters of ``selected``. After a member's transition, also apply the due transitions
-    of the cluster that created the network: this cluster may have waited for the member's end.
+    ``parameters`` are the bound parameters of ``selected``. Also apply the due transitions of a network's cluster that
+    may have waited for a member's end.
 
-    If ``with_deadlines`` is false, omit the transitions of ``DEADLINES``. Only the deadline sweep sets
-    ``with_deadlines``: the sweep first postpones leases and setup deadlines that passed during an outage of SBF.
+    ``with_deadlines`` includes the transitions of ``DEADLINES``. Only the deadline sweep sets it, after postponing
+    leases and setup deadlines that passed during an outage.
     """
     networks = set[str]()
     for _ in range(MAX_TRANSITIONS):
@@ -152,7 +147,7 @@ def find_due_transitions(
 def find_due_clusters(unit: Unit, drain_deadline: timedelta, *, with_deadlines: bool = True) -> list[str]:
     """Return the IDs of all clusters with a due transition.
 
-    If ``with_deadlines`` is false, omit the transitions of ``DEADLINES``.
+    ``with_deadlines`` includes the transitions of ``DEADLINES``.
     """
     unit.session.flush()
     due = make_due_parameters(unit.now, drain_deadline, with_deadlines=with_deadlines)
@@ -168,8 +163,8 @@ def drain_cluster(unit: Unit, row: ClusterRow, reason: str) -> None:
 def state_topic(key: str) -> str:
     """Return the change topic of a cluster's state.
 
-    This topic is published when the cluster is created, and at each transition. The topic of the cluster's view,
-    ``cluster:KEY``, is also published at other changes.
+    It is published at the creation and at each transition. The topic of the view, ``cluster:KEY``, is also published at
+    other changes.
     """
     return f"state:{key}"
 
@@ -212,10 +207,9 @@ def _require_network_sites(unit: Unit, row: ClusterRow) -> None:
 
 
 def _remove_placements(unit: Unit, row: ClusterRow) -> None:
-    """Increment the wanted revisions of a cluster's elements. End the cluster's placements and publications.
+    """Increment the wanted revisions of a cluster's elements, and end its placements and publications.
 
-    If the cluster is a member with guests, and the network does not end, also increment the revisions of all hosts of
-    the network, because the lists of peers on these hosts change.
+    If guests leave a network that does not end, also increment the revisions of its hosts, whose lists of peers change.
     """
     own = set(unit.connection.execute(_READ_STAYING, {"leaving": row.id}).scalars())
     others = _find_hosts_with_changed_peers(unit, row) | end_publications_of(unit, row.id)
@@ -226,10 +220,9 @@ def _remove_placements(unit: Unit, row: ClusterRow) -> None:
 
 
 def _find_hosts_with_changed_peers(unit: Unit, row: ClusterRow) -> frozenset[str]:
-    """Return the hosts of a member's network, or an empty set if the member has no guests or the network ends.
+    """Return the hosts of a member's network; empty if the member has no guests or the network ends.
 
-    A cluster with an unreadable row counts as a cluster with guests, because an unneeded revision changes nothing on a
-    host.
+    An unreadable cluster counts as a cluster with guests: an unneeded revision changes nothing on a host.
     """
     if row.network is None or not _may_have_guests(row):
         return frozenset()
@@ -251,7 +244,7 @@ def _drain_members(unit: Unit, row: ClusterRow) -> None:
 
 
 def _release_claims(unit: Unit, row: ClusterRow) -> None:
-    """Release all claims of a cluster. Call this function when every element has confirmed the cluster's removal."""
+    """Release all claims of a cluster, when every element has confirmed the cluster's removal."""
     for vlan, site in unit.connection.execute(_READ_CLAIMS, {"network": row.id}).all():
         record_audit(unit, "number_freed", why=f"VLAN {vlan} at {site}", cluster_id=row.id)
     release_vlans(unit, row.id)
@@ -275,8 +268,7 @@ def fail_refused_clusters(unit: Unit, element: str, refused: Mapping[str, str], 
     """For each cluster that ``element`` refused, change the state ``configuring`` to ``failing``.
 
     Idempotent. ``refused`` maps the IDs of clusters or networks to errors. A cluster that was active does not fail: the
-    element sets it up again as soon as possible. If a network fails, its members end, too. Raise NotFound for an
-    unknown element.
+    element sets it up again. If a network fails, its members end, too. Raise NotFound for an unknown element.
     """
     unit.require_everything()
     row = require_element(unit, element)

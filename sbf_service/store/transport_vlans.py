@@ -1,10 +1,10 @@
 """The VLAN IDs in use on transports that separate networks only by their VLAN IDs (decision 96).
 
 On such a VLAN-separated transport, each VLAN ID is one Ethernet segment: all sites with the VLAN ID exchange frames.
-Therefore, at most one network on the transport can have a VLAN ID, even if the networks have no common site. On a
-transport with a service for each network, networks need different VLAN IDs only if they have a common site.
+Therefore, at most one network on the transport can have a VLAN ID, even without a common site. With a service for each
+network, only networks with a common site need different VLAN IDs.
 
-Each claim contains its network's transport, so that one look-up by index finds the networks with a VLAN ID.
+Each claim contains its network's transport, for one look-up by index.
 """
 
 from collections import defaultdict
@@ -51,9 +51,7 @@ _REPAIR = (
     .values(transport=_OF_NETWORK.scalar_subquery())
 )
 SHOWN_CLUSTERS: Final = 10
-"""The maximum number of clusters that a warning of a collision names."""
 _HAS_SERVICE = exists().where(ServiceClaimRow.cluster_id == ClaimRow.cluster_id)
-"""The condition that a claim's network has a service of its own on its transport."""
 _TWICE = (
     select(ClaimRow.transport, ClaimRow.vlan)
     .where(ClaimRow.transport.is_not(None), ~_HAS_SERVICE)
@@ -130,7 +128,7 @@ def read_transport_vlans(unit: Unit, transport: Transport | None) -> TransportVl
 def find_vlan_user(unit: Unit, transport: Transport | None, vlan: VlanId, network: str) -> VlanUser | None:
     """Return the cluster whose network, other than ``network``, has a VLAN ID on a transport, and one of its sites.
 
-    Return None if no other network has the VLAN ID, or if the transport is not VLAN-separated.
+    Return None if no such cluster exists, or if the transport is not VLAN-separated.
     """
     if (vlan_separated := find_vlan_separated(transport)) is None:
         return None
@@ -145,9 +143,9 @@ def set_transport(unit: Unit, network: str, transport: Name) -> None:
 
 
 def repair_claims(connection: Connection) -> None:
-    """Record the network's transport in each claim that lacks the transport. Idempotent.
+    """Record the network's transport in each claim that lacks it. Idempotent.
 
-    A replica of an earlier version writes claims without a transport if the replica runs after the migration.
+    A replica of an earlier version, running after the migration, writes such claims.
     """
     connection.execute(_REPAIR)
 

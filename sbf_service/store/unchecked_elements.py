@@ -84,7 +84,10 @@ def check_devices_checked(unit: Unit, site: str, vlans: VlanSet) -> None:
 
 
 def _read_unchecked(unit: Unit) -> Sequence[Row[str, str, str]]:
-    """Return the names, sites and kinds of unchecked elements. Query the database until no such element is found."""
+    """Return the names, sites and kinds of unchecked elements.
+
+    If there are none, do not query the database again for this version of the topology.
+    """
     version = read_cached_version(unit)
     if version in unit.cache.checked:
         return ()
@@ -107,8 +110,8 @@ def _list_attached_sites(topology: Topology, transports: Collection[str]) -> fro
 def read_held_networks(unit: Unit) -> frozenset[str]:
     """Return the IDs of the clusters that created the held networks.
 
-    A network is held if it has a VLAN ID at the site of an unchecked element. A network is also held if its transport
-    is attached to the site of an unchecked device.
+    A network is held if it has a VLAN ID at the site of an unchecked element, or if its transport is attached to the
+    site of an unchecked device.
     """
     unchecked = _read_unchecked(unit)
     if not unchecked:
@@ -142,7 +145,7 @@ def read_held_vlans(unit: Unit, site: str) -> VlanSet:
 def mark_held_segments(unit: Unit, _name: str, wanted: HostWanted) -> HostWanted:
     """Add the requirement UNCHECKED_NETWORK to a host's segments of held networks.
 
-    An agent keeps an existing segment with this requirement, but creates no new segment with it.
+    An agent keeps existing segments with this requirement, but creates no new segment with this requirement.
     """
     held = read_held_networks(unit)
     if not held:
@@ -162,8 +165,8 @@ def mark_held_segments(unit: Unit, _name: str, wanted: HostWanted) -> HostWanted
 def mark_checked(unit: Unit, row: ElementRow) -> None:
     """Record that an element is checked. Idempotent.
 
-    This unit locks everything: an unchecked element at another site can hold the same networks. If both elements were
-    checked at the same time, neither unit would see the end of the hold.
+    This unit locks everything: if two elements that hold one network were checked at the same time, neither unit would
+    see the end of the hold.
     """
     if row.unchecked:
         unit.require_everything()
@@ -175,8 +178,8 @@ def mark_checked(unit: Unit, row: ElementRow) -> None:
 def releasing_networks(unit: Unit) -> Iterator[None]:
     """Increment the revisions of the elements that wait for a network whose hold ends within the context.
 
-    A device waits for a network if the device has not set up the network completely. All hosts and gateways of the
-    network count as waiting, because their wanted documents change.
+    These are the devices that have not set up the network completely, and all hosts and gateways of the network, whose
+    wanted documents change.
     """
     before = read_held_networks(unit)
     yield
@@ -206,8 +209,8 @@ _READ_WAITING = (
 def declare_element_clean(unit: Unit, name: str, reason: str) -> None:
     """Accept an administrator's declaration that nobody needs unknown clusters on an element. Idempotent.
 
-    From a device, SBF then deletes each VLAN or circuit with SBF's name (``domain/ownership.py``), even if SBF has
-    never managed the VLAN ID before. Raise NotFound for an unknown element.
+    From a device, SBF then deletes each VLAN or circuit with SBF's name (``domain/ownership.py``), whatever its VLAN
+    ID. Raise NotFound for an unknown element.
     """
     row = require_element(unit, name)
     has_unknown = row.kind in DEVICE_KINDS and row.known_vlans != ALL_VLAN_IDS

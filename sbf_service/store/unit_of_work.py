@@ -23,9 +23,7 @@ from virtcloud.model.topology import Topology
 Clock = Callable[[Session], datetime]
 
 TOPOLOGY_TOPIC = "topology"
-"""The change topic of the topology."""
 AUDIT_TOPIC = "audit"
-"""The change topic of the audit log."""
 TRAFFIC_TOPIC = "traffic"
 """The change topic of gateways' reports: VPN connections, and uses of destinations."""
 
@@ -34,27 +32,25 @@ _INSERT_AUDIT = insert(Base.metadata.tables[AuditRow.__tablename__]).inline()
 
 @dataclass(slots=True)
 class UnitValues:
-    """Values that a transaction reads only once. All units of the transaction share these values."""
+    """Values that a transaction reads only once, for all its units."""
 
     now: datetime | None = None
     topology_version: int | None = None
-    """The version of the current topology in the database."""
     checked_version: int | None = None
     """The version of the topology for which the transaction found no unchecked elements.
 
-    After the commit, the store adds this version to its cache.
+    The store adds this version to its cache after the commit.
     """
     limits: dict[str, QuotaLimits | None] = field(default_factory=dict)
-    """The individual limits of users."""
     quota_rows: dict[str, Sequence[Any]] | None = None
-    """Rows of users with individual limits, by user. None before the first query. See :mod:`.quotas`."""
+    """Rows of users with individual limits, by user (see :mod:`.quotas`); None before the first query."""
     elements: dict[str, ElementRow] = field(default_factory=dict)
-    """The loaded rows of elements. The session itself has only weak references to the rows."""
+    """The loaded rows of elements, to which the session has only weak references."""
 
 
 @dataclass(slots=True)
 class Unit:
-    """One unit of work. The units of a group commit (:mod:`.group_commit`) share a transaction.
+    """One unit of work, which shares its transaction with the other units of a group commit (:mod:`.group_commit`).
 
     After the commit, the store publishes the topics in ``changed``. All units of a store share the ``cache``, but a
     dry run has its own copy. ``scope`` is the locked scope, or None if the unit locks everything or a single row, or
@@ -68,7 +64,7 @@ class Unit:
     changed: set[str] = field(default_factory=set)
     topology_version: int | None = None
     new_topology: Topology | None = None
-    """The topology that this unit stored as ``topology_version``. The store caches this topology after the commit."""
+    """The topology that this unit stored as ``topology_version``, for the store's cache after the commit."""
     scope: LockScope | None = None
     values: UnitValues = field(default_factory=UnitValues)
 
@@ -97,7 +93,7 @@ class Unit:
     def require_everything(self) -> None:
         """Raise OutsideScopeError if this unit has locked only a scope.
 
-        After this error, the store runs the change again in a unit that locks everything.
+        The store then runs the change again in a unit that locks everything.
         """
         if self.scope is not None:
             raise OutsideScopeError

@@ -1,7 +1,6 @@
-"""The checks of ``sbf upgrade``: the list of missing migrations, and their trial, which leaves the database unchanged.
+"""The checks of ``sbf upgrade``: the list of missing migrations, and a trial that leaves the database unchanged.
 
-On SQLite, the trial migrates a copy of the database. On PostgreSQL, the trial migrates the database in a transaction,
-and rolls the transaction back.
+On SQLite, the trial migrates a copy. On PostgreSQL, it rolls its transaction back.
 """
 
 import shutil
@@ -32,7 +31,7 @@ TRIAL_LOCK_TIMEOUT_S = 10
 SPACE_FACTOR = 2
 """The free space that a trial needs, as a multiple of the database's size.
 
-The copy has the database's size. If a migration rewrites every table, SQLite's journal needs as much space again.
+SQLite's journal needs as much space as the copy if a migration rewrites every table.
 """
 
 
@@ -40,7 +39,7 @@ The copy has the database's size. If a migration rewrites every table, SQLite's 
 class UpgradePlan:
     """The last migration that was applied to a database, and the migrations that the database lacks.
 
-    ``current`` is None if the database has no tables. ``missing`` contains pairs of migration number and description.
+    ``current`` is None for a database without tables. ``missing`` contains pairs of migration number and description.
     """
 
     current: str | None

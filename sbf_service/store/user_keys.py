@@ -19,10 +19,9 @@ def list_user_keys(unit: Unit, user: UserName) -> list[UserKeyView]:
 
 
 def add_user_key(unit: Unit, user: UserName, key: UserKey, limits: RequestLimits) -> tuple[UserKeyView, bool]:
-    """Add a user's key. Idempotent. Return the view of the key, and whether the key is new.
+    """Add a user's key, and return the key's view and whether the key is new. Idempotent.
 
-    If the user already has the key, the stored comment stays. Raise BeyondLimit if the user has the maximum number of
-    keys.
+    The stored comment of an existing key stays. Raise BeyondLimit if the user has the maximum number of keys.
     """
     row = unit.session.get(UserKeyRow, (user, key.fingerprint))
     if row is not None:

@@ -35,7 +35,7 @@ class QuotaRow(Base):
 
 
 class ImageRow(Base):
-    """An image of the catalogue. If both ``url`` and ``file`` are None, SBF itself stores the image's content."""
+    """An image of the catalogue. If ``url`` and ``file`` are NULL, SBF itself stores the image's content."""
 
     __tablename__ = "images"
 
@@ -107,8 +107,8 @@ class TokenRow(Base):
 class ConsoleSessionRow(Base):
     """A browser's session with the web console, stored as the SHA-256 of the session's secret.
 
-    If the user logged in with a token, the session becomes invalid as soon as the token expires or is revoked.
-    ``name``, ``role`` and ``sites`` describe the user at the login.
+    A session after a login with a token becomes invalid when the token expires or is revoked. ``name``, ``role`` and
+    ``sites`` describe the user at the login.
     """
 
     __tablename__ = "console_sessions"

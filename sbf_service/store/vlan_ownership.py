@@ -1,11 +1,11 @@
 """VLAN ownership: VLANs that SBF created (docs/decisions/0038), and VLAN IDs in use for something other than clusters.
 
 SBF deletes only VLANs that it created. A VLAN's name shows that SBF created the VLAN only if SBF has managed the VLAN
-ID on the device before (*known* VLAN ID, docs/decisions/0097). Before a device receives a change, SBF commits a row for
-each VLAN that the change creates. SBF deletes the row when a later reading does not contain the VLAN.
+ID on the device before (*known* VLAN ID, docs/decisions/0097). SBF commits a row for each VLAN that a change creates
+before the device receives the change, and deletes the row when a later reading does not contain the VLAN.
 
-A VLAN ID is *in other use* at a site if a device of the site uses the VLAN ID for something other than clusters. Such a
-VLAN ID is not free. The VLAN ID becomes free when the latest readings of all devices of the site show no other use.
+A VLAN ID is *in other use* at a site if a device of the site uses the VLAN ID for something other than clusters. The
+VLAN ID becomes free when the latest readings of all devices of the site show no other use.
 """
 
 import json
@@ -55,10 +55,7 @@ def replace_created_vlans(unit: Unit, element: str, vlans: VlanSet) -> None:
 
 
 def record_known_vlans(row: ElementRow, managed: VlanSet, foreign: Iterable[ForeignVlan]) -> None:
-    """Record the VLAN IDs in ``managed``, without those in ``foreign``, as known on a device. Idempotent.
-
-    ``foreign`` are the VLANs in other use on the device.
-    """
+    """Record the VLAN IDs in ``managed``, except those of ``foreign``, as known on a device. Idempotent."""
     if new := managed - VlanSet(use.vlan for use in foreign) - row.known_vlans:
         row.known_vlans |= new
 
@@ -66,7 +63,7 @@ def record_known_vlans(row: ElementRow, managed: VlanSet, foreign: Iterable[Fore
 def keep_claimed_vlans(unit: Unit, row: ElementRow) -> None:
     """Delete the known VLAN IDs of a replaced device, except those that a cluster of the site has claimed.
 
-    SBF has not read the new device yet, so a VLAN on this device can be in other use.
+    SBF has not read the new device, on which a VLAN can be in other use.
     """
     row.known_vlans &= VlanSet(unit.session.scalars(select(ClaimRow.vlan).where(ClaimRow.site == row.site)))
 
@@ -96,7 +93,7 @@ def delete_foreign_vlans(unit: Unit, element: str) -> None:
 
 
 def make_other_use_views(unit: Unit, site: str, pool: VlanSet) -> tuple[VlanInOtherUse, ...]:
-    """Return a site's VLAN IDs in other use. Omit VLAN IDs that are neither in ``pool`` nor claimed by a cluster.
+    """Return a site's VLAN IDs in other use, if they are in ``pool`` or claimed by a cluster.
 
     Each view has one VLAN ID on one device, and the time of the device's last reading.
     """
@@ -134,7 +131,7 @@ def _make_row(unit: Unit, row: ElementRow, use: ForeignVlan) -> ForeignVlanRow:
 
 
 def _delete_rows(unit: Unit, rows: Iterable[ForeignVlanRow]) -> None:
-    """Delete rows. A VLAN ID becomes free if no other row of the site contains this VLAN ID."""
+    """Delete rows. A VLAN ID becomes free if no other row of the site contains it."""
     deleted: dict[str, set[int]] = {}
     for row in rows:
         unit.session.execute(

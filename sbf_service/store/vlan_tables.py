@@ -64,9 +64,8 @@ class ForeignVlanRow(Base):
     """A VLAN ID *in other use* on a device: SBF does not own the VLAN, or an unmanaged port carries the VLAN.
 
     No new cluster gets the VLAN ID. ``since`` is the time when this use was first read. ``name`` is the VLAN's name on
-    the device, or NULL if the device shows no name. On a switch, ``name`` is also NULL for a VLAN that SBF owns; such a
-    VLAN is in other use because an unmanaged port carries the VLAN. ``ports`` (JSON) lists the unmanaged ports that
-    carry the VLAN.
+    the device. It is NULL without a name, or for a VLAN that SBF owns on a switch. ``ports`` (JSON) lists the unmanaged
+    ports that carry the VLAN.
     """
 
     __tablename__ = "foreign_vlans"
@@ -111,8 +110,8 @@ class FreedServiceRow(Base):
 class UnusedServiceRow(Base):
     """The start of the search for a transport's lowest service ID that was never used.
 
-    The search starts at ``unused``: all IDs from ``first`` to ``unused`` - 1 were used. ``first`` was the transport's
-    lowest ID when SBF wrote the row.
+    It starts at ``unused``: all IDs from ``first``, the lowest ID when the row was written, to ``unused`` - 1 were
+    used.
     """
 
     __tablename__ = "unused_services"

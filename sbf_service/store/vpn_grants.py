@@ -1,6 +1,6 @@
 """Access to networks through gateways: chooses gateways, adds VPN grants to wanted documents, and checks routers.
 
-A grant permits a profile's device to connect to a network. A user's device can be the router of a network.
+A grant permits a profile's device to connect to a network.
 """
 
 from collections import defaultdict
@@ -38,7 +38,7 @@ from virtcloud.model.values import Address, Name
 from virtcloud.model.wanted import HostWanted
 
 VPN_SECRET = "vpn"  # noqa: S105 - the name of a row, not a secret
-"""The name of the certificate authority's secret. A migration creates the secret."""
+"""The name of the certificate authority's secret, which a migration creates."""
 _NETWORK = aliased(ClusterRow)
 _READ_PROFILES = (
     select(
@@ -70,9 +70,9 @@ def read_vpn_secret(unit: Unit) -> SecretBytes:
 
 
 def add_vpn(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
-    """Return the wanted state of the element ``name`` with the OpenVPN servers and grants.
+    """Return ``wanted`` with OpenVPN servers and grants, if the element ``name`` is a gateway with VPN access.
 
-    If the element is not a gateway with VPN access, return ``wanted`` unchanged.
+    For any other element, return ``wanted`` unchanged.
     """
     gateway = read_topology(unit).gateways.get(Name(name))
     if gateway is None or gateway.vpn is None:
@@ -105,9 +105,9 @@ def _read_granted_profiles(unit: Unit, gateway: Name) -> list[GrantedProfile]:
 
 
 def read_device_addresses(unit: Unit, profiles: Iterable[str]) -> Mapping[str, tuple[Address, ...]]:
-    """Return the addresses of the devices with these profiles, by profile ID. IPv4 addresses are first.
+    """Return the addresses of the devices with these profiles, by profile ID, IPv4 first.
 
-    The result does not contain a profile without addresses, such as a revoked profile.
+    Profiles without addresses, such as revoked profiles, are missing.
     """
     found: dict[str, list[Address]] = defaultdict(list)
     for group in split_ids(profiles):
@@ -124,12 +124,12 @@ def choose_cluster_gateways(
 
 
 def connect_gateways(unit: Unit, row: ClusterRow, role: GatewayRole = VPN_SERVER) -> tuple[Name, ...]:
-    """Connect a running cluster to gateways with a role. Return the cluster's gateways with this role.
+    """Connect a running cluster to gateways with a role, and return its gateways with this role.
 
     Elements with new ports in the cluster's path must confirm the cluster again. A new gateway can replace a router
     that does not answer. Raise NoGateway if there is no gateway with the role. Raise Conflict if another cluster uses
-    an access port of the path. The error names the other cluster only to the owner of the other cluster, because
-    invited users also call this function.
+    an access port of the path. The error names the other cluster only to its owner, because invited users also call
+    this function.
     """
     topology = read_topology(unit)
     (cluster,) = make_live_clusters(unit, [row])
@@ -157,9 +157,8 @@ def connect_gateways(unit: Unit, row: ClusterRow, role: GatewayRole = VPN_SERVER
 def check_router(unit: Unit, row: ClusterRow, network: ClusterRow, former: VpnProfileRow | None) -> None:
     """Check that a user's device can become the only router of a network.
 
-    ``row`` is the cluster for which the device gets a profile. ``former`` is the device's current profile, or None.
-    Raise BadInput if this cluster joined the network instead of creating the network, or if the network was created
-    without ``router: device``. Raise Conflict if another device is the router.
+    ``row`` is the cluster, and ``former`` the device's current profile, if any. Raise BadInput if this cluster did not
+    create the network, or created it without ``router: device``. Raise Conflict if another device is the router.
     """
     if row.id != network.id:
         raise BadInput(

@@ -1,6 +1,6 @@
 """Views of VPN profiles, with the elements that have not confirmed a change of the profile or of its cluster.
 
-The views also list the profile's gateways that are unreachable.
+These include the profile's unreachable gateways.
 """
 
 from collections import defaultdict
@@ -117,7 +117,7 @@ def make_profile_views(unit: Unit, row: ClusterRow, profiles: Sequence[VpnProfil
 def list_pending_elements(unit: Unit, row: ClusterRow) -> tuple[PendingElement, ...]:
     """Return the elements that have not confirmed the cluster; () for a cluster that is ending or has ended.
 
-    Until these elements confirm the cluster, a device may reach only some of the guests.
+    Until then, a device may reach only some of the guests.
     """
     if row.state not in WANTED_STATES:
         return ()
@@ -127,7 +127,7 @@ def list_pending_elements(unit: Unit, row: ClusterRow) -> tuple[PendingElement, 
 def _list_removing_gateways(unit: Unit, row: ClusterRow) -> tuple[PendingElement, ...]:
     """Return the gateways of an ending or ended cluster that have not confirmed its removal.
 
-    Such gateways may still permit devices to connect to the cluster's network.
+    They may still permit devices to connect.
     """
     if row.state in WANTED_STATES:
         return ()
@@ -150,10 +150,6 @@ def _is_ended_with(row: ClusterRow, profile: VpnProfileRow) -> bool:
 
 
 def _list_pending(gateways: Iterable[Any], elements: tuple[PendingElement, ...]) -> tuple[PendingElement, ...]:
-    """Return ``elements``, and a profile's gateways that have not confirmed the profile or are unreachable.
-
-    ``gateways`` are the profile's rows in the result of ``_READ_GATEWAYS``.
-    """
     listed = {element.element for element in elements}
     own = (
         PendingElement(element=Name(gateway.gateway), reachable=gateway.reachable, trouble=gateway.trouble)

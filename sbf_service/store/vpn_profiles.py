@@ -2,8 +2,8 @@
 
 When SBF replaces the certificate authority, SBF revokes all profiles.
 
-The transaction that changes profiles also increments the wanted revisions of the gateways. A gateway's wanted document
-contains a grant for each valid profile of the gateway's clusters.
+The transaction that changes profiles also increments the revisions of the gateways, whose wanted documents contain a
+grant for each valid profile.
 """
 
 from collections.abc import Iterable, Sequence
@@ -45,15 +45,16 @@ from virtcloud.model.values import Address, Name, UserName, format_utc
 from virtcloud.model.vpn import NewVpnProfile, VpnProfileView
 
 SHORTEST_VALIDITY = timedelta(seconds=1)
-"""The minimum validity of a profile or an SSH certificate. A shorter validity could be zero in the certificate, which
-contains times in whole seconds.
+"""The minimum validity of a profile or an SSH certificate.
+
+A shorter validity could be zero in the certificate, whose times are whole seconds.
 """
 _IS_VALID = VpnProfileRow.revoked_at.is_(None)
 
 
 @dataclass(frozen=True, slots=True)
 class NewDevice:
-    """A device for which a user requests a profile. ``router`` is true if the device becomes the network's router."""
+    """A device for which a user requests a profile, possibly as the network's router."""
 
     profile: str
     user: UserName
@@ -65,15 +66,15 @@ class NewDevice:
 def create_profile(
     unit: Unit, key: str, device: NewDevice, limits: RequestLimits, cluster_id: str | None = None
 ) -> NewVpnProfile:
-    """Create the profile of a device. Connect the cluster to gateways if necessary.
+    """Create the profile of a device, after connecting the cluster to gateways if necessary.
 
-    If the device already has a valid profile, revoke this old profile. The device keeps the old profile's addresses,
-    unless exactly one of the two profiles makes the device the router.
+    An old profile of the device is revoked. The device keeps its addresses, unless exactly one of the two profiles
+    makes the device the router.
 
     Raise NotFound for an unknown cluster. Raise Conflict if the cluster is ending or has ended. Raise NoGateway if no
     suitable gateway offers VPN access. Raise NoAddressFree if a subnet has no free address. Raise BeyondLimit if the
-    cluster has the maximum number of profiles and the device has no old profile. For a router, raise the errors of
-    :func:`.check_router`.
+    cluster has the maximum number of profiles and the device has no old profile. Raise the errors of
+    :func:`.check_router` for a router.
     """
     row = require_live_cluster(unit, key, cluster_id)
     network = read_networks(unit, [row])[row.network or row.id]
@@ -159,7 +160,7 @@ def revoke_profiles(unit: Unit, row: ClusterRow, profiles: Iterable[VpnProfileRo
 
 
 def renew_authority(unit: Unit, new_secret: bytes) -> int:
-    """Replace the secret of the certificate authority. Revoke all VPN profiles and SSH certificates.
+    """Replace the secret of the certificate authority, and revoke all VPN profiles and SSH certificates.
 
     Return the number of revoked profiles. All gateways get new keys and certificates, and refuse the old authority's
     certificates.
@@ -190,7 +191,6 @@ def _check_limit(unit: Unit, row: ClusterRow, limits: RequestLimits) -> None:
 
 
 def _prefer_alive(unit: Unit, gateways: Sequence[Name]) -> list[Name]:
-    """Return the gateways. Gateways with stale agents come last."""
     alive = find_alive_gateways(unit)
     return sorted(gateways, key=lambda name: name not in alive)
 

@@ -14,7 +14,7 @@ _IS_VALID_ROUTER = text("revoked_at IS NULL AND router")
 
 
 class ClusterGatewayRow(Base):
-    """A gateway of a cluster. ``position`` is the gateway's index in the order of preference."""
+    """A gateway of a cluster, with its index in the order of preference (``position``)."""
 
     __tablename__ = "cluster_gateways"
 
@@ -80,7 +80,7 @@ class VpnProfileGatewayRow(Base):
 
 
 class VpnAddressRow(Base):
-    """An address of a valid profile. Two devices of a network cannot have the same address (primary key)."""
+    """An address of a valid profile, unique in its network."""
 
     __tablename__ = "vpn_addresses"
 

@@ -25,7 +25,6 @@ from virtcloud.model.values import ClusterKey, Name, UserName
 from virtcloud.model.vpn import VpnConnections, VpnConnectionView, VpnInvitation, VpnProfileView, VpnProtocol
 
 MAX_REMOTE: Final = 100
-"""The maximum length of a device's address in the database, in characters."""
 
 
 def invite_user(unit: Unit, key: str, user: UserName, cluster_id: str | None = None) -> VpnInvitation:
@@ -94,9 +93,9 @@ def record_connections(unit: Unit, gateway: str, report: VpnConnections) -> None
 
     Raise NotFound for an unknown element. Raise Conflict for an element that is not a gateway.
 
-    Ignore reported connections of clusters that do not use the gateway. If a profile with a new connection also has a
-    connection at another gateway, increment the revision of the gateway with the older connection, so that this gateway
-    ends the older connection.
+    Ignore reported connections of clusters that do not use the gateway. If a profile with a new connection has a
+    connection at another gateway, the gateway with the older connection gets a new revision, and then ends this
+    connection.
     """
     element = require_element(unit, gateway)
     if element.kind != ElementKind.GATEWAY:
@@ -123,7 +122,6 @@ def record_connections(unit: Unit, gateway: str, report: VpnConnections) -> None
 
 
 def _read_first_reports(unit: Unit, gateway: str) -> dict[tuple[str, datetime], datetime | None]:
-    """Return the time of a gateway's first report of each connection, by profile ID and start time."""
     columns = VpnConnectionRow.profile_id, VpnConnectionRow.connected_at, VpnConnectionRow.first_reported_at
     rows = unit.session.execute(select(*columns).where(VpnConnectionRow.gateway == gateway))
     return {(profile, connected_at): first for profile, connected_at, first in rows}
@@ -144,9 +142,9 @@ def _find_known_profiles(unit: Unit, gateway: str, profiles: Sequence[str]) -> f
 def list_connections(
     unit: Unit, key: str, user: str | None = None, cluster_id: str | None = None
 ) -> list[VpnConnectionView]:
-    """Return the connections of a cluster's profiles, ordered by the start of each connection.
+    """Return the connections of a cluster's profiles (only those of ``user``, if given), ordered by their start.
 
-    With ``user``, return only the connections of this user's profiles. Raise NotFound for an unknown cluster.
+    Raise NotFound for an unknown cluster.
     """
     row = require_cluster(unit, key, cluster_id)
     of_user = [] if user is None else [VpnProfileRow.user == user]

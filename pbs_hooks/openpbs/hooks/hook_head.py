@@ -1,6 +1,6 @@
 """The first lines of the server hook and of the MoM hook.
 
-The hooks call `concerns` to accept a job without a virtual cluster before they load their other modules.
+`concerns` accepts a job without a virtual cluster before the hook loads its other modules.
 """
 
 import time

@@ -1,8 +1,7 @@
 """MoM events other than a job's start: a job's deletion, abort and end, and the periodic report of jobs.
 
-No handler in this module fails a job. If the agent does not answer, the server hook ends the cluster at the job's end.
-Reconciliation ends each cluster that the server hook did not end. With the periodic report, the agent can end clusters
-of jobs that PBS lost.
+No handler in this module fails a job. If the agent does not answer, the server hook ends the cluster at the job's end,
+or reconciliation ends it later.
 """
 
 import time
@@ -26,8 +25,10 @@ DELETED_REASON = "the job was deleted"
 AGENT_TIMEOUT_S = 2.0
 """Seconds for one request. The MoM is blocked while preterm or abort runs."""
 CANCEL_TIMEOUT_S = 8.0
-"""Seconds for which :func:`handle_preterm` repeats its request to an agent that restarts or is busy. If the agent
-receives no request to cancel the attempt, the prologue continues to wait."""
+"""Seconds for which :func:`handle_preterm` repeats its request to an agent that restarts or is busy.
+
+If the agent receives no request, the prologue continues to wait.
+"""
 PAUSE_S = 0.5
 END_TIMEOUT_S = 8.0
 """Seconds for which the end event repeats its request to an agent that restarts or is busy.
@@ -39,12 +40,10 @@ NOT_BEGUN = "vcluster: one of the hosts %s could not start the job; the log of t
 
 
 def handle_preterm(event: MomEvent) -> None:
-    """Request the cancellation of the attempt.
+    """Request the cancellation of the attempt, which ends the prologue's wait at the start barrier.
 
-    The cancellation ends the prologue's wait at the start barrier. While the job's script has not started, repeat the
-    request for at most ``CANCEL_TIMEOUT_S`` seconds if the agent does not answer or is busy. On the first host, PBS
-    runs this event only for ``qdel``. On other hosts, PBS runs this event at every end of a job, so the hook ignores
-    the event on other hosts.
+    On the first host, PBS runs this event only for ``qdel``. On other hosts, PBS runs this event at every end of a job,
+    so the hook ignores the event there.
     """
     if not event.run.head:
         return
@@ -54,7 +53,7 @@ def handle_preterm(event: MomEvent) -> None:
 
 
 def _cancel(event: MomEvent, *, last: bool) -> bool:
-    """Request the cancellation once. Return False if the caller must retry. ``last`` is true for the last try."""
+    """Request the cancellation once. Return False if the caller must retry."""
     try:
         event.ask_about_run("cancel", event.run, grace=AGENT_TIMEOUT_S, reason=DELETED_REASON)
     except AgentUnreachable as error:
@@ -69,11 +68,7 @@ def _cancel(event: MomEvent, *, last: bool) -> bool:
 
 
 def handle_abort(event: MomEvent) -> None:
-    """Remove an attempt that did not start.
-
-    If no reason for the failed start is recorded, the hook on the first host records that a host could not start the
-    job.
-    """
+    """Remove an attempt that did not start."""
     _remove(event, ABORT_WAIT_S, retry_until=event.clock())
     run, variables = event.run, event.job.Variable_List
     if run.head and read_unreported_reason(variables, run.attempt) is None:
@@ -83,7 +78,7 @@ def handle_abort(event: MomEvent) -> None:
 
 
 def handle_end(event: MomEvent) -> None:
-    """Remove an ended attempt. If the agent does not answer or is busy, retry for ``END_TIMEOUT_S`` seconds.
+    """Remove an ended attempt. Retry for ``END_TIMEOUT_S`` seconds while the agent does not answer or is busy.
 
     PBS runs this event in a separate process, before the MoM reports the job's end.
     """
@@ -113,7 +108,7 @@ def _remove(event: MomEvent, wait: float, *, retry_until: float) -> bool:
 def handle_host_periodic(event: MomEvent) -> None:
     """Report to the agent all jobs that have a cluster.
 
-    At the start of a MoM, no hook reports jobs, because PBS does not name the host's jobs in ``exechost_startup``.
+    PBS does not name the host's jobs at the start of a MoM (``exechost_startup``), so this event is the first report.
     """
     listed = [job for job in event.event.job_list.values() if not is_in_array(job)]  # the agent refuses array jobs
     jobs = [job for job in listed if read_resource(job, REQUEST_RESOURCE) is not None]

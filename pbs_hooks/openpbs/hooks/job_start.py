@@ -35,8 +35,6 @@ def wait_for_network(event: MomEvent) -> None:
 
 
 class _NetworkWait:
-    """A wait for the network, limited to ``settings.patience`` seconds."""
-
     def __init__(self, event: MomEvent) -> None:
         self._event, self._run = event, event.run
         self._began = event.clock()
@@ -45,7 +43,6 @@ class _NetworkWait:
         self.missing = "the agent has not reported its state"
 
     def is_over(self) -> bool:
-        """Return whether the network is up. Raise PassingFault when no time remains."""
         if not self._up and self._left() <= 0:
             raise PassingFault("the network is not up after %d s: %s" % (self._event.settings.patience, self.missing))
         return self._up
@@ -116,7 +113,7 @@ def handle_begin(event: MomEvent) -> None:
 
 
 def _announce(event: MomEvent, *, last: bool) -> bool:
-    """Announce the attempt. Return False if the agent is busy; if ``last`` is true, raise AgentRefused instead."""
+    """Announce the attempt. Return False if the agent is busy and ``last`` is false."""
     try:
         event.ask_about_run("up", event.run, grace=BEGIN_TIMEOUT_S, head=event.run.head)
     except AgentRefused as error:
@@ -127,10 +124,7 @@ def _announce(event: MomEvent, *, last: bool) -> bool:
 
 
 def handle_prologue(event: MomEvent) -> None:
-    """On the job's first host, wait until the network is up. On other hosts, do nothing.
-
-    If the network will not be up, request the removal of the attempt, and raise StartFault.
-    """
+    """On the job's first host, wait until the network is up. Withdraw the attempt if the network will not be up."""
     if not event.run.head:
         return
     try:
@@ -143,11 +137,8 @@ def handle_prologue(event: MomEvent) -> None:
 def handle_launch(event: MomEvent) -> None:
     """Set the environment of the script, or of a process that the running script launches.
 
-    Before the script starts, raise StartFault for these faults:
-
-    - The network is lost.
-    - The job was deleted.
-    - The agent refuses the request, or does not answer for ``LAUNCH_TIMEOUT_S`` seconds.
+    Before the script starts, raise StartFault if the network is lost, the job was deleted, the agent refuses the
+    request, or the agent does not answer for ``LAUNCH_TIMEOUT_S`` seconds.
 
     While the script runs, only log these faults, because a requeue would start the whole job again. The launched
     process then starts without the variables.
@@ -173,10 +164,9 @@ def handle_launch(event: MomEvent) -> None:
 
 
 def _await_state(event: MomEvent) -> Dict[str, Any]:
-    """Return the state of the network. Raise AgentRefused, or AgentUnreachable.
+    """Return the state of the network. Raise AgentRefused or AgentUnreachable.
 
-    The network was up a moment ago, so retry for ``LAUNCH_TIMEOUT_S`` seconds while the agent or SBF restarts, or the
-    agent is busy.
+    Retry for ``LAUNCH_TIMEOUT_S`` seconds while the agent or SBF restarts, or the agent is busy.
     """
     deadline = event.clock() + LAUNCH_TIMEOUT_S
     while True:
@@ -207,9 +197,9 @@ def _describe_state(answer: Dict[str, Any]) -> str:
 
 
 def _withdraw(event: MomEvent) -> None:
-    """Request the removal of this attempt. Do not wait.
+    """Request the removal of this attempt without waiting for it.
 
-    If the request fails, the job's next attempt replaces this attempt.
+    The job's next attempt replaces an attempt that was not removed.
     """
     try:
         event.ask_about_run("remove", event.run, wait=0, grace=1.0)

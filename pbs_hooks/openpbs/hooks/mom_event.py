@@ -9,7 +9,6 @@ from pbs_hooks.openpbs.hooks.pbs_job import RETRY_SUFFIX, attempt_number, cluste
 
 REPORT_TIMEOUT_S = 2.0
 PRERUN_SUBSTATE = 41
-"""PBS's substate of a job before its script starts."""
 
 
 class HostRun(NamedTuple):
@@ -47,15 +46,15 @@ class MomEvent:
     def ask_about_run(
         self, do: str, run: HostRun, wait: Optional[float] = None, grace: float = 5.0, **more: Any
     ) -> Dict[str, Any]:
-        """Send the agent a request about an attempt and return the answer. Raises the errors of :func:`ask_agent`.
+        """Send the agent a request about an attempt and return the answer. Raise the errors of :func:`ask_agent`.
 
-        ``wait`` and ``grace`` are as for :func:`ask_agent`. ``more`` contains further keys of the request.
+        ``more`` contains further keys of the request.
         """
         request = dict(more, do=do, cluster=run.cluster, attempt=run.attempt, user=run.user)
         return ask_agent(self.settings.socket, request, wait=wait, grace=grace)
 
     def ask_about_host(self, request: Dict[str, Any]) -> None:
-        """Send the agent a request about the host. Raises the errors of :func:`ask_agent`."""
+        """Send the agent a request about the host. Raise the errors of :func:`ask_agent`."""
         ask_agent(self.settings.socket, request, grace=REPORT_TIMEOUT_S)
 
     def name_host(self, error: Exception) -> str:
@@ -96,7 +95,7 @@ class PassingFault(StartFault):
 
 
 class UnexpectedFault(StartFault):
-    """An unexpected fault in the hook. The job is held until an administrator releases it."""
+    """A fault of the hook itself. The job is held until an administrator releases it."""
 
 
 class FaultOutcome(NamedTuple):

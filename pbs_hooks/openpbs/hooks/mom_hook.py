@@ -1,8 +1,8 @@
 """The MoM hook: starts a job's script only when the job's network is up, and removes the network when the job ends.
 
 A job that cannot start is deleted, queued again or held, depending on the fault (``mom_event.FAULT_OUTCOMES``). The
-hook never fails a job that ends. The reason for a rejection appears in the host's log, the job's comment (through the
-server hook), and the job's stderr file.
+reason for a rejection appears in the host's log, the job's comment (through the server hook), and the job's stderr
+file.
 """
 
 import os
@@ -35,9 +35,9 @@ OWNER_FILE_TIMEOUT_S = 2.0
 
 
 def append_line(path: str, user: str, text: str) -> None:
-    """Append a line to a file as the user ``user``. A child process writes the line, because a file server may hang.
+    """Append a line to a file with the rights of the user ``user``.
 
-    Raises ChildError if the line cannot be written.
+    Raise ChildError if the line cannot be written, for example because a file server hangs.
     """
     run_in_child(lambda: _append_as(user, path, text + "\n"), Deadline(OWNER_FILE_TIMEOUT_S))
 
@@ -64,7 +64,7 @@ def start_handlers(pbs: Any) -> Dict[int, MomHandler]:
 
 
 def report_handlers(pbs: Any) -> Dict[int, MomHandler]:
-    """Return the handlers of the events that cannot stop a job's start. An error in these handlers fails no job."""
+    """Return the handlers of the events that cannot stop a job's start."""
     return {
         pbs.EXECJOB_PRETERM: handle_preterm,
         pbs.EXECJOB_ABORT: handle_abort,
@@ -84,11 +84,10 @@ def handle(pbs: Any) -> None:
 
 
 EMPTY_SETTINGS = MomSettings("", 0, 0)
-"""A placeholder with which :func:`handle` rejects a job. A rejection uses no settings, because they may be invalid."""
+"""The settings with which :func:`handle` rejects a job, because the real settings may be invalid."""
 
 
 def _dispatch(pbs: Any) -> None:
-    """Call the handler of the event. Raises StartFault if the job must not start."""
     starting = start_handlers(pbs)
     kind = pbs.event().type
     handler = starting.get(kind) or report_handlers(pbs).get(kind)
@@ -124,7 +123,7 @@ def _refuse(event: MomEvent, fault: StartFault) -> None:
 
 
 def _requeue(event: MomEvent, run: HostRun, message: str) -> None:
-    """Store the reason in a variable of the job, for the server hook, and requeue the job.
+    """Store the reason in a variable of the job for the server hook, and requeue the job.
 
     Only the first host stores the reason, because the first host's variables override the variables of other hosts.
     """

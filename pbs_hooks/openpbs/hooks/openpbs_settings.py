@@ -169,11 +169,11 @@ MOM_SETTINGS = OrderedDict(
 
 
 def read_server_settings(file: Optional[str]) -> ServerSettings:
-    """Read the settings of the server hook. Raises the errors of `read_settings`."""
+    """Read the settings of the server hook. Raise the errors of `read_settings`."""
     return ServerSettings(**read_settings(file, SERVER_SETTINGS))
 
 
 def read_mom_settings(file: Optional[str]) -> MomSettings:
-    """Read the settings of the MoM hook. The setting ``hosts`` has no effect. Raises the errors of `read_settings`."""
+    """Read the settings of the MoM hook, and ignore ``hosts``. Raise the errors of `read_settings`."""
     values = read_settings(file, MOM_SETTINGS)
     return MomSettings(values["socket"], values["patience"], values["removal"])

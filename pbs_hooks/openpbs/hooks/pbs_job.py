@@ -1,8 +1,8 @@
 """Reads a PBS job in hooks: its request, its cluster's key, its attempt, and the reason why its last start failed.
 
-A MoM cannot set a job's comment on the server, but sends the job's variables to the server (measured). The first
-host stores the reason in a variable. PBS tries to start the job again in the same second, and the server hook then
-writes the reason into the comment. Every event on every host loads this module, so the module is small.
+A MoM cannot set a job's comment on the server. The first host therefore stores the reason in a variable of the job,
+which the MoM sends to the server (measured). At the next try, the server hook writes the reason into the comment. Every
+event on every host loads this module, so the module is small.
 """
 
 from typing import Any, Mapping, Optional
@@ -43,7 +43,7 @@ def attempt_number(job: Any) -> int:
 def is_in_array(job: Any) -> bool:
     """Return whether the job belongs to an array (``5[1].pbssrv``).
 
-    The hooks reject such a job if the job requests a cluster.
+    The hooks reject such a job if it requests a cluster.
     """
     return "[" in str(job.id)
 
@@ -53,10 +53,9 @@ REPORTED_VARIABLE = "VCLUSTER_TOLD"
 RETRY_SUFFIX = "; the job will be tried again"
 MAX_REASON_CHARACTERS = 1000
 UNQUOTED_CHARACTERS = " :;()/"
-"""Characters that are not percent-encoded. Letters, digits and ``_.-~`` are not percent-encoded either.
+"""The characters that are not percent-encoded, besides letters, digits and ``_.-~``.
 
-All other characters are percent-encoded, for these reasons: an unencoded comma would end the variable, an unencoded
-newline would end the line, and PBS would add a backslash before an unencoded quotation mark.
+PBS would cut a variable at a comma, end a line at a newline, and add a backslash before a quotation mark.
 """
 
 

@@ -1,8 +1,7 @@
 """The server's events: runjob requests a cluster before the job starts, jobobit ends the cluster after the run.
 
-A job that cannot have a cluster now is rejected and goes back to the queue. One scheduling cycle may contain a thousand
-jobs of the same user. Therefore, for ten seconds after a quota refusal, the hook sends no request with the same user,
-hosts and walltime.
+One scheduling cycle may contain a thousand jobs of the same user. Therefore, for ten seconds after a quota refusal, the
+hook sends no request with the same user, hosts and walltime.
 """
 
 import time
@@ -64,7 +63,7 @@ def record_refusal(run: JobRun, message: str) -> None:
 
 
 def forget_refusals() -> None:
-    """Delete all recorded quota refusals, because a cluster ended and its owner's quota may allow a new cluster."""
+    """Delete all recorded quota refusals, because the end of a cluster may free its owner's quota."""
     _refusals.clear()
 
 
@@ -73,8 +72,7 @@ def _refusal_key(run: JobRun) -> JobRun:
 
 
 NOTHING_TO_END = (404, 410)
-"""The HTTP statuses of SBF's answer if no cluster ever had the key, or if the key now belongs to a later attempt or
-another owner."""
+"""The HTTP statuses that mean: no cluster ever had the key, or a later attempt or another owner has the key."""
 
 
 def jobobit(event: ServerHookEvent) -> None:
@@ -88,7 +86,7 @@ def jobobit(event: ServerHookEvent) -> None:
 
 
 def end_attempt(event: ServerHookEvent, number: int) -> None:
-    """End the cluster of an attempt of the job. If SBF does not answer, reconciliation ends the cluster later."""
+    """End the cluster of an attempt of the job."""
     job = event.job
     name = "cluster %s, attempt %d (request ID %s)" % (
         cluster_key(job),
@@ -134,7 +132,7 @@ def runjob(event: ServerHookEvent) -> None:
 def _refuse_after_failure(event: ServerHookEvent) -> Optional[StartRefusal]:
     """Return a refusal with the reason why the last run did not start, or None if there is no reason left to report.
 
-    Before a refusal, end the cluster of the last run, because PBS runs no jobobit after a rejection by the first host.
+    Before a refusal, end the cluster of the last run: PBS runs no jobobit after a rejection by the first host.
     """
     number = attempt_number(event.job)
     text = read_unreported_reason(event.job.Variable_List or {}, number)
@@ -157,8 +155,7 @@ def _build_order(event: ServerHookEvent, line: str) -> ClusterOrder:
 def _admit_again(event: ServerHookEvent, line: str) -> JobRequest:
     """Parse and check the request again.
 
-    The hook did not check the request at submission if the request comes from a queue's defaults, or if the job was
-    submitted before the installation of the hook.
+    The hook never checked a request that comes from a queue's defaults, or from before the hook's installation.
     """
     content = read_resource(event.job, SPEC_RESOURCE)
     request = parse_stored_request(line, content)
@@ -169,10 +166,6 @@ def _admit_again(event: ServerHookEvent, line: str) -> JobRequest:
 
 
 def _request_cluster(event: ServerHookEvent, order: ClusterOrder) -> Optional[StartRefusal]:
-    """Request the cluster. Return the refusal, or None if the job may start.
-
-    Raises SbfUnreachable if SBF does not answer. Raises RequestError if the request does not lead to a valid spec.
-    """
     recent = find_recent_refusal(order.run)
     if recent is not None:
         return StartRefusal(recent)
@@ -193,7 +186,6 @@ def _request_cluster(event: ServerHookEvent, order: ClusterOrder) -> Optional[St
 
 
 def _add_user_keys(event: ServerHookEvent, order: ClusterOrder) -> ClusterOrder:
-    """Add the public SSH keys in the user's home folder to the request, if this host can read these keys."""
     if not event.settings.user_keys:
         return order
     try:
@@ -205,10 +197,9 @@ def _add_user_keys(event: ServerHookEvent, order: ClusterOrder) -> ClusterOrder:
 
 
 def _put(event: ServerHookEvent, order: ClusterOrder) -> SbfAnswer:
-    """Send the request, and return SBF's answer.
+    """Send the request. If its addresses are in use, choose new addresses and send it once more.
 
-    Two jobs that join a network at the same time may choose the same addresses. After SBF's refusal of the second
-    request, choose new addresses and send the request once more.
+    Return SBF's answer. Two jobs that join a network at the same time may choose the same addresses.
     """
     request = order.request
     if request.net is None:
@@ -234,8 +225,7 @@ def _join(event: ServerHookEvent, order: ClusterOrder) -> SbfAnswer:
 def _build_spec(event: ServerHookEvent, order: ClusterOrder, joined: Any) -> Dict[str, Any]:
     """Return the spec of the job's cluster.
 
-    With the default ``patience``, the deadline in the spec is earlier than the end of the hosts' wait. If SBF cannot
-    set up the cluster, the hosts can therefore report SBF's reason.
+    The deadline is earlier than the end of the hosts' default ``patience``, so the hosts can report why SBF failed.
     """
     spec = build_cluster_spec(order.request, order.run, joined)
     return dict(spec, deadline_s=min(event.settings.setup * 3 // 4, MAX_DEADLINE_S))
@@ -253,7 +243,7 @@ def _refuse_taken_name(event: ServerHookEvent, order: ClusterOrder, answer: SbfA
 def _accept_to_fail(event: ServerHookEvent, order: ClusterOrder, answer: SbfAnswer) -> None:
     """Accept the start of the job although its attempt is over.
 
-    The job's hosts detect that the attempt is over, and requeue the job. The next attempt has a new number.
+    The job's hosts then detect that the attempt is over, and requeue the job with a new attempt number.
     """
     if not answer.ok:
         event.sbf.end(order.run.key, order.attempt, order.run.owner)

@@ -23,7 +23,7 @@ class ServerHookEvent:
     def __init__(self, pbs: Any, settings: ServerSettings, began: float) -> None:
         """Create an object for the current event of PBS's module ``pbs``.
 
-        ``began`` is the start time of the hook. The deadline of calls to SBF counts from this time.
+        The deadline of calls to SBF counts from ``began``, the start time of the hook.
         """
         self.pbs, self.settings, self._event = pbs, settings, pbs.event()
         where = SbfAddress(settings.sbf, settings.token_file, settings.ca_file)
@@ -69,7 +69,7 @@ class ServerHookEvent:
         )
 
     def walltime(self, text: str) -> int:
-        """Parse a walltime, and return the walltime in seconds.
+        """Parse a walltime and return seconds.
 
         If the text is invalid, return the longest allowed walltime; PBS itself rejects such a job.
         """
@@ -97,8 +97,8 @@ SHAPE_RESOURCES = ("select", "nodes", "place", "walltime")
 def read_job_shape(job: Any, former: Optional[Any] = None) -> JobShape:
     """Return the job's attributes that decide whether the job can have a cluster.
 
-    In modifyjob events, ``job`` has only the changed attributes. The unchanged attributes come from ``former``, the job
-    before the change.
+    In modifyjob events, ``job`` has only the changed attributes. ``former``, the job before the change, has the other
+    attributes.
     """
     found = {name: read_changed_resource(job, former, name) for name in SHAPE_RESOURCES}
     array = getattr(former or job, "array_indices_submitted", None)
@@ -108,7 +108,7 @@ def read_job_shape(job: Any, former: Optional[Any] = None) -> JobShape:
 def parse_stored_request(line: str, content: Optional[str]) -> JobRequest:
     """Parse a request line and the content of its request file, as stored at submission.
 
-    Raises RequestError if the request is invalid.
+    Raise RequestError if the request is invalid.
     """
     request = parse_request(line)
     return request if request.spec is None or content is None else merge_request_file(request, json.loads(content))

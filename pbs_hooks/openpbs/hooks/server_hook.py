@@ -1,8 +1,7 @@
 """The server hook: handles submission, alteration, start and end of jobs with a virtual cluster.
 
-Faults are handled as in PBS's hook pbs_cgroups. A fault of the user is reported to the user. If a job cannot start
-because of a temporary fault (for example, SBF does not answer), the job goes back to the queue for a while. An
-unexpected fault logs a traceback. At the start of a job, an unexpected fault also holds the job for an administrator.
+Faults are handled as in PBS's hook pbs_cgroups. After a temporary fault at the start of a job, the job goes back to the
+queue. After an unexpected fault at the start of a job, the job is held for an administrator.
 """
 
 import time
@@ -40,7 +39,7 @@ def handle(pbs: Any, began: float) -> None:
     except SettingsError as error:
         pbs.logmsg(pbs.LOG_ERROR, "vcluster: %s" % error)
         _refuse_misconfigured(pbs, event)
-    except Exception:  # noqa: BLE001 - any unexpected error; SystemExit and the alarm's KeyboardInterrupt are not caught
+    except Exception:  # noqa: BLE001 - SystemExit and the alarm's KeyboardInterrupt are not caught
         _log_traceback(pbs)
         _refuse_unexpected(pbs, event)
     event.accept()

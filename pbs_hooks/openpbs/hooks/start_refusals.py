@@ -47,9 +47,8 @@ def decide_refusal(answer: SbfAnswer, context: RefusalContext, retry_after: int)
 def is_attempt_over(answer: SbfAnswer) -> bool:
     """Return whether this attempt can no longer have a cluster, so that the job needs a new attempt number.
 
-    The attempt number depends on the job's run number, which PBS increments when PBS sends the job to a host. If
-    another hook rejects the job before PBS sends the job, or if files cannot be staged, the job's next start has the
-    same attempt number. SBF may then have a request with this number for other hosts.
+    PBS increments the run number only when it sends the job to a host. After an earlier rejection, the job's next start
+    has the same attempt number. SBF may then have a request with this number for other hosts.
     """
     if answer.ok:
         state = answer.document.get("state") if isinstance(answer.document, dict) else None
@@ -58,7 +57,7 @@ def is_attempt_over(answer: SbfAnswer) -> bool:
 
 
 def refuse_unreachable(error: SbfUnreachable, retry_after: int) -> StartRefusal:
-    """Return the refusal after SBF did not answer, or after SBF sent an answer that cannot be used."""
+    """Return the refusal if SBF did not answer, or sent an answer that cannot be used."""
     return StartRefusal("vcluster: %s (%s)%s" % (error.summary, error, RETRY_SUFFIX), retry_after, alert=True)
 
 
@@ -89,7 +88,7 @@ def _refuse_and_hold(answer: SbfAnswer, _context: RefusalContext, _retry_after: 
 def _refuse_former_run(answer: SbfAnswer, _context: RefusalContext, _retry_after: int) -> StartRefusal:
     """Return the refusal while the network of the job's former run is still being removed.
 
-    The message contains what the removal waits for: the text after "; " in SBF's answer, if there is such a text.
+    The message contains the obstacle to the removal, if SBF names one.
     """
     waits = answer.detail.partition("; ")[2]
     text = "the network of the job's former run is still being removed" + (" (%s)" % waits if waits else "")
@@ -105,8 +104,8 @@ def _refuse_missing_network(answer: SbfAnswer, context: RefusalContext, retry_af
 def _refuse_forbidden(answer: SbfAnswer, context: RefusalContext, retry_after: int) -> StartRefusal:
     """Return the refusal for a missing right.
 
-    If the job joins no network, the fault is the site's: the batch system has no right to create networks. If the job
-    joins a network, the fault is the user's: the network is not shared with the job's owner.
+    If the job does not join a network, the batch system lacks a right, which is the site's fault. If the job joins a
+    network, the network is not shared with the job's owner, who must change the job.
     """
     if context.net is None:
         return _refuse_unexpected(answer, context, retry_after)

@@ -34,7 +34,7 @@ class JobOwner(NamedTuple):
 
 
 class AdmittedJob(NamedTuple):
-    """The request of an admitted job, the job's ``place``, and the content of its request file."""
+    """The request of an admitted job, its value of ``place``, and the content of its request file."""
 
     request: JobRequest
     place: str
@@ -42,7 +42,7 @@ class AdmittedJob(NamedTuple):
 
 
 def queuejob(event: ServerHookEvent) -> None:
-    """Check a submitted job. Raises RequestError if the job must be rejected.
+    """Check a submitted job. Raise RequestError if the job must be rejected.
 
     Reject an empty request (``-l vcluster=$REQUEST`` with an unset variable): PBS would remove the empty resource, and
     run the script without a cluster.
@@ -69,12 +69,10 @@ def queuejob(event: ServerHookEvent) -> None:
 
 
 def modifyjob(event: ServerHookEvent) -> None:
-    """Check an altered job. The request of a running job must not change. A queued job is checked as at submission.
+    """Check an altered job. Raise RequestError if the change must be rejected.
 
-    But a network that the job already requested is not checked again: the job can wait for the end of another job that
-    uses the name (``-W depend``).
-
-    Raises RequestError if the change must be rejected.
+    The request of a running job must not change. A queued job is checked as at submission, except for a network that
+    the job already requested: the job may wait for the end of another job that uses the name (``-W depend``).
 
     After an extension of the walltime, reconciliation extends the lease. This hook must not extend the lease, because
     PBS checks only after the hook whether the caller may alter the job.
@@ -161,7 +159,7 @@ def _check_user(user: str) -> None:
 def _check_network(event: ServerHookEvent, request: JobRequest, owner: JobOwner) -> None:
     """Reject a network name that is in use, and a network that the job cannot join.
 
-    Without a successful answer of SBF, accept the network: runjob makes both checks later.
+    Without a successful answer of SBF, accept the network: runjob checks again.
     """
     name = request.net or request.name
     if name is None:
@@ -186,7 +184,7 @@ def _check_free(name: str, clusters: Any, own: str) -> None:
 
 
 def format_name_taken(name: str, holder: str) -> str:
-    """Return the error message for a network name that another job already uses."""
+    """Return the message for a network name that another job already uses."""
     return "'%s' is already running as job %s" % (name, holder)
 
 

@@ -1,7 +1,4 @@
-"""Reads files that users name in requests.
-
-A child process with the user's rights reads each file. The process's time and the file's size are limited.
-"""
+"""Reads files that users name in requests, in a child process with the user's rights."""
 
 import json
 import os
@@ -18,9 +15,9 @@ IMAGE_FILE = "image.yaml"
 
 
 def read_request_file(path: str, user: str) -> str:
-    """Read a request file with the rights of ``user``. Return the content as JSON on one line.
+    """Read a request file with the rights of ``user``, and return its content as JSON on one line.
 
-    Raises RequestError if the file cannot be read or parsed.
+    Raise RequestError if the file cannot be read or parsed.
     """
     try:
         return str(run_as_user(user, lambda: _read_as_json(path), READ_TIMEOUT_S))
@@ -31,7 +28,7 @@ def read_request_file(path: str, user: str) -> str:
 def check_images(folder: Optional[str], images: Sequence[str], user: str) -> None:
     """Raise RequestError for images that are not in the image folder or that the user cannot read.
 
-    Also raise RequestError after the time limit. If ``folder`` is None, check nothing.
+    Raise RequestError after the time limit, too. If ``folder`` is None, check nothing.
     """
     if folder is None or not images:
         return
@@ -76,9 +73,10 @@ def _build_object(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
 
 
 def _dump_json(document: Any) -> str:
-    """Return a document as JSON on one line. YAML aliases can expand a small file to a very large document.
+    """Return a document as JSON on one line.
 
-    Therefore, raise ChildError if the JSON has more than ``MAX_JSON_BYTES`` bytes.
+    Raise ChildError for more than ``MAX_JSON_BYTES`` bytes, because YAML aliases can expand a small file to a very
+    large document.
     """
     text = ""
     for part in json.JSONEncoder(separators=(",", ":")).iterencode(document):
@@ -119,10 +117,7 @@ def _parse_yaml(text: str) -> Any:
 
 
 def _check_unique_keys(node: Any, checked: Set[int]) -> None:
-    """Raise ChildError if a mapping contains a key twice: the parsed document would contain only the last value.
-
-    ``checked`` contains the identities of the nodes that are already checked, because aliases can repeat a node.
-    """
+    """Raise ChildError if a mapping contains a key twice: the parsed document would contain only the last value."""
     if node.id == "scalar" or id(node) in checked:
         return
     checked.add(id(node))

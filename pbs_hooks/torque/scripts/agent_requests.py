@@ -20,7 +20,7 @@ AgentRequest = Dict[str, Union[str, int, bool]]
 
 
 def build_agent_request(do: str, call: ScriptCall, **more: Union[str, bool]) -> AgentRequest:
-    """Return a request with the attempt number 0, because Torque does not send the run count to hosts."""
+    """Return a request with the attempt number 0: Torque does not send the run count to hosts."""
     request = {"do": do, "cluster": call.key, "attempt": 0, "user": call.user}  # type: AgentRequest
     request.update(more)
     return request
@@ -29,7 +29,7 @@ def build_agent_request(do: str, call: ScriptCall, **more: Union[str, bool]) -> 
 def announce_job(path: str, call: ScriptCall, patience: RetryBudget) -> None:
     """Announce the job. The agent first removes all remnants of a former run.
 
-    Raises ScriptExit if the agent refuses the job, or the time runs out.
+    Raise ScriptExit if the agent refuses the job, or the time runs out.
     """
     _retry_while_blocked(lambda: _announce(path, call), patience)
 
@@ -37,9 +37,9 @@ def announce_job(path: str, call: ScriptCall, patience: RetryBudget) -> None:
 def wait_until_clear(path: str, call: ScriptCall, patience: RetryBudget) -> None:
     """Wait until this host's agent answers and has removed all remnants of a former run.
 
-    Raises ScriptExit if the agent refuses the request, or the time runs out. This host is not the job's first host, so
-    do not announce the job: if the job's script never starts, Torque sometimes runs an epilogue only on the first host,
-    and no epilogue would withdraw an announcement on this host.
+    Raise ScriptExit if the agent refuses the request, or the time runs out. Announce no job on this host, which is not
+    the job's first host. If the job's script never starts, Torque sometimes runs an epilogue only on the first host, so
+    nothing would withdraw the announcement.
     """
     _retry_while_blocked(lambda: _check_removal(path, call), patience)
 
@@ -59,7 +59,7 @@ def is_deleted(path: str, call: ScriptCall) -> bool:
 def wait_until_up(path: str, call: ScriptCall, patience: RetryBudget) -> Dict[str, str]:
     """Wait until the cluster is up, and return the cluster's environment variables.
 
-    Raises ScriptExit if the cluster fails, the job was deleted, the agent refuses the request, or the time runs out.
+    Raise ScriptExit if the cluster fails, the job was deleted, the agent refuses the request, or the time runs out.
     """
     missing = "its cluster is not up"
     while patience.left:
@@ -75,9 +75,10 @@ def wait_until_up(path: str, call: ScriptCall, patience: RetryBudget) -> Dict[st
 
 
 def _retry_while_blocked(find_obstacle: Callable[[], Optional[str]], patience: RetryBudget) -> None:
-    """Call ``find_obstacle`` until it returns None. Also repeat a call if the agent does not answer or is busy.
+    """Call ``find_obstacle`` until it returns None.
 
-    Raises ScriptExit if the time runs out, or if the agent refuses the request although the agent is not busy.
+    Repeat a call while the agent does not answer or is busy. Raise ScriptExit if the time runs out, or after any other
+    refusal.
     """
     while True:
         try:
@@ -111,13 +112,11 @@ def _check_removal(path: str, call: ScriptCall) -> Optional[str]:
 
 
 def _find_record(path: str, call: ScriptCall) -> Optional[Dict[str, Any]]:
-    """Return the agent's record of the job, or None. The agent answers without a request to SBF."""
     known = ask_agent(path, {"do": "list"}, grace=LIST_TIMEOUT_S)["clusters"]
     return next((record for record in known if record["cluster"] == call.key), None)
 
 
 def _request_state(path: str, call: ScriptCall, patience: RetryBudget) -> Dict[str, Any]:
-    """Return the state of the cluster; ``away`` if the agent did not answer or is busy."""
     try:
         return ask_agent(path, build_agent_request("state", call), wait=min(STATE_WAIT_S, patience.left))
     except AgentUnreachable as error:

@@ -1,8 +1,8 @@
 """The scripts of a job: its prologues and epilogues.
 
 The first host runs ``prologue`` after all other hosts ran ``prologue.parallel``. A prologue cannot set the environment
-of a job. The prologue therefore writes the cluster's variables to the file ``/run/virtcloud/torque/$PBS_JOBID``, which
-the job's script sources. The folder belongs to root. Only the job's user can read the file.
+of a job. The prologue therefore writes the cluster's variables to ``/run/virtcloud/torque/$PBS_JOBID``, which the job's
+script sources. Only the job's user can read this file.
 """
 
 import os
@@ -56,7 +56,7 @@ def ensure_environment(folder: str, call: ScriptCall, facts: Dict[str, str]) -> 
 
     The VLAN ID has two variables: ``VCLUSTER_VLAN`` and the older ``MAGRATHEA_VLANID``.
 
-    Raises OSError, and KeyError for an unknown user.
+    Raise OSError, or KeyError for an unknown user.
     """
     path = _environment_path(folder, call)
     if not path.parent.is_dir():
@@ -89,16 +89,16 @@ REMOVE_WAIT_S = 30.0
 AGENT_ABSENCE_S = 10.0
 """Time in seconds for which an epilogue repeats its request to an agent that restarts or is busy.
 
-If the agent receives no request, the agent keeps its record of the job, and the job's script keeps its access to the
-job's guests.
+If the agent receives no request, the agent keeps its record of the job, and the job's script keeps its access to
+guests.
 """
 
 
 def run_epilogue(call: ScriptCall, settings: ScriptSettings) -> None:
-    """Remove the cluster, and wait until this host has no remnants of the cluster. Delete the file of variables.
+    """Remove the cluster, and delete the file of variables.
 
-    After ``settings.patience`` seconds, stop waiting without an error; the agent then continues the removal. Raises
-    ScriptExit if neither the agent nor SBF ends the cluster.
+    Wait at most ``settings.patience`` seconds until this host has no remnants of the cluster. Raise ScriptExit if
+    neither the agent nor SBF ends the cluster.
     """
     try:
         _wait_for_removal(call, settings, settings.patience)
@@ -111,7 +111,7 @@ def run_epilogue(call: ScriptCall, settings: ScriptSettings) -> None:
 def run_epilogue_parallel(call: ScriptCall, settings: ScriptSettings) -> None:
     """Remove the cluster. Wait at most a minute until this host has no remnants of the cluster.
 
-    Raises ScriptExit if the agent does not answer or refuses the removal.
+    Raise ScriptExit if the agent does not answer or refuses the removal.
     """
     try:
         _wait_for_removal(call, settings, min(SISTER_WAIT_S, settings.patience))
@@ -131,10 +131,10 @@ def run_precancel(call: ScriptCall, settings: ScriptSettings) -> None:
 
 
 def withdraw(call: ScriptCall, settings: ScriptSettings) -> None:
-    """Ask the agent to remove the cluster, and do not wait for the removal.
+    """Ask the agent, or else SBF, to remove the cluster, and delete the file of variables.
 
-    If the agent does not accept the request, end the cluster through SBF. Delete the file of variables. Raises
-    ScriptExit if neither the agent nor SBF accepts the request. The cluster then ends with its lease.
+    Do not wait for the removal. Raise ScriptExit if neither the agent nor SBF accepts the request. The cluster then
+    ends with its lease.
     """
     try:
         ask_agent(settings.socket, build_agent_request("remove", call), wait=0)
@@ -147,7 +147,7 @@ def withdraw(call: ScriptCall, settings: ScriptSettings) -> None:
 def end_through_sbf(call: ScriptCall, settings: ScriptSettings, why: str) -> None:
     """End the cluster at SBF, because the agent did not answer or refused the removal.
 
-    Raises ScriptExit if SBF does not end the cluster either.
+    Raise ScriptExit if SBF does not end the cluster either.
     """
     try:
         JobSbfClient(settings.where, call.key, RetryBudget(0)).end(call.user)
@@ -157,10 +157,6 @@ def end_through_sbf(call: ScriptCall, settings: ScriptSettings, why: str) -> Non
 
 
 def _wait_for_removal(call: ScriptCall, settings: ScriptSettings, seconds: float) -> None:
-    """Request the removal until this host has no remnants of the cluster, for at most ``seconds``.
-
-    If the time runs out, the agent continues the removal.
-    """
     patience = RetryBudget(seconds)
     while not _is_removed(call, settings, patience) and patience.left:
         pass
@@ -169,8 +165,8 @@ def _wait_for_removal(call: ScriptCall, settings: ScriptSettings, seconds: float
 def _is_removed(call: ScriptCall, settings: ScriptSettings, patience: RetryBudget) -> bool:
     """Request the removal. Return whether this host has no remnants of the cluster.
 
-    If the agent does not answer or is busy, repeat the request for ``AGENT_ABSENCE_S`` seconds. Then raise
-    AgentUnreachable or AgentRefused. Raise AgentRefused immediately for any other refusal.
+    Retry for ``AGENT_ABSENCE_S`` seconds while the agent does not answer or is busy. Then, or after any other refusal,
+    raise AgentUnreachable or AgentRefused.
     """
     request, absence = build_agent_request("remove", call), RetryBudget(min(AGENT_ABSENCE_S, patience.left))
     while True:
@@ -186,15 +182,14 @@ def _is_removed(call: ScriptCall, settings: ScriptSettings, patience: RetryBudge
 REPORT_S = 15
 """SBF's deadline for the cluster is ``settings.patience`` less this time in seconds, but at least 3/4 of ``patience``.
 
-Therefore, if SBF accepts the request at once but cannot set up the cluster, SBF's deadline ends before the script stops
-waiting, and the script can report SBF's reason.
+If SBF accepts the request but cannot set up the cluster, the script can thus report SBF's reason.
 """
 
 
 def run_prologue(call: ScriptCall, settings: ScriptSettings) -> None:
     """Request the job's cluster and wait until the cluster is up. Withdraw the cluster after any error.
 
-    Raises RequestError if the job may not have a cluster. Raises ScriptExit if the cluster cannot be set up.
+    Raise RequestError if the job may not have a cluster. Raise ScriptExit if the cluster cannot be set up.
     """
     request = _admit(call, settings)
     patience = RetryBudget(settings.patience)
@@ -223,7 +218,7 @@ def _build_run(call: ScriptCall, settings: ScriptSettings) -> JobRun:
 def run_prologue_parallel(call: ScriptCall, settings: ScriptSettings) -> None:
     """Wait until this host's agent answers and has removed all remnants of a former run.
 
-    The first host requests the cluster afterwards. Raises ScriptExit if the agent refuses to list its clusters, or the
+    The first host requests the cluster afterwards. Raise ScriptExit if the agent refuses to list its clusters, or the
     time runs out.
     """
     wait_until_clear(settings.socket, call, RetryBudget(min(SISTER_WAIT_S, settings.patience)))
@@ -255,7 +250,7 @@ def _abort_if_deleted(call: ScriptCall, settings: ScriptSettings, patience: Retr
 def build_spec(run: JobRun, request: Optional[JobRequest], network: Optional[str], sbf: JobSbfClient) -> Dict[str, Any]:
     """Return the spec of the job's cluster. Without a request for guests, the spec contains only the hosts.
 
-    Raises ScriptExit if the network that the job joins has too few free addresses now.
+    Raise ScriptExit if the network that the job joins has too few free addresses now.
     """
     name = request.net if request else None if network == PRIVATE_NETWORK else network
     joined = None if name is None else sbf.network(name)

@@ -1,7 +1,7 @@
 """Requests to SBF about one job's cluster.
 
-If SBF does not answer, or refuses a request for a reason that may disappear within seconds (:func:`decide_exit`), the
-request is repeated until the time runs out. Only the deletion of the cluster is never repeated.
+A request is repeated while SBF does not answer, or refuses it for a passing reason (:func:`decide_exit`). The deletion
+of the cluster is never repeated.
 """
 
 from typing import Any, Callable, Dict, Optional, Sequence, Union
@@ -27,7 +27,6 @@ RETRY_SLUGS = (
     "database-unavailable",
     "service-unreachable",
 )
-"""Problems that may disappear within seconds; the request is repeated."""
 REQUEUE_SLUGS = ("no-vlan-free", "quota-exceeded", "unauthenticated", "conflict", "no-gateway", "other-spec", "gone")
 """Problems that may disappear before the job's next try. The request itself is valid, so the job is requeued.
 
@@ -49,7 +48,7 @@ class JobSbfClient:
     def next_attempt(self) -> int:
         """Return SBF's last attempt number plus one, because Torque does not count runs.
 
-        Raises ScriptExit if SBF refuses the request, or if the time runs out.
+        Raise ScriptExit if SBF refuses the request, or if the time runs out.
         """
         answer = self._call("GET", self._path)
         while not answer.ok and answer.status != NOT_FOUND:
@@ -62,7 +61,7 @@ class JobSbfClient:
     def put(self, spec: Callable[[], Dict[str, Any]], attempt: int) -> None:
         """Request the cluster until SBF accepts the request.
 
-        Raises ScriptExit if SBF refuses the request, or the time runs out. Also raises the RequestError of ``spec``.
+        Raise ScriptExit if SBF refuses the request, or the time runs out. Raise the RequestError of ``spec``, too.
 
         SBF first removes a former run's cluster, which a failed host may have left. Each try builds the spec again,
         because the joined network may have changed.
@@ -77,7 +76,7 @@ class JobSbfClient:
     def network(self, name: str) -> JobNetwork:
         """Return the running network that the job joins.
 
-        Raises RequestError if no such network runs. Raises ScriptExit if SBF refuses the request, or if the time runs
+        Raise RequestError if no such network runs. Raise ScriptExit if SBF refuses the request, or if the time runs
         out.
         """
         path = "/v1/clusters?network=" + quote(name, safe="")
@@ -93,8 +92,8 @@ class JobSbfClient:
     def end(self, owner: str) -> None:
         """End the owner's cluster. Idempotent: do nothing if the cluster does not exist or has another owner.
 
-        Raises the errors of :func:`call_sbf`. Also raises SbfUnreachable for an answer with an error status other than
-        404 and 410.
+        Raise the errors of :func:`call_sbf`, and SbfUnreachable for an answer with another error status than 404 and
+        410.
         """
         path = "%s?owner=%s" % (self._path, quote(owner, safe=""))
         answer = call_sbf(self._where, "DELETE", path, None, Deadline(CALL_TIMEOUT_S), self._request_id)
@@ -117,11 +116,9 @@ class JobSbfClient:
             return error
 
     def _check(self, answer: SbfAnswer, hosts: Sequence[str]) -> None:
-        """Check SBF's answer to a request. If SBF accepted the request, return at once.
+        """Return if SBF accepted the request, or after a pause if the caller should repeat it.
 
-        After a refusal for a reason that may disappear within seconds, pause and return: the caller then repeats the
-        request. After any other refusal, raise ScriptExit. Also raise ScriptExit if the time runs out or the job was
-        deleted.
+        Otherwise raise ScriptExit, also if the time runs out or the job was deleted.
         """
         if answer.ok:
             return

@@ -29,8 +29,7 @@ SCRIPT_ARGUMENT = {"prologue": 8, "epilogue": 11}
 TRUNCATED_FROM = 900
 """The number of characters above which a list of resources counts as possibly incomplete.
 
-This number is lower than Torque's limit: Torque passes at most 2 kB of resources, first ``nodes`` and then ``other``,
-and drops the rest.
+Torque passes at most 2 kB of resources, first ``nodes`` and then ``other``, and drops the rest.
 """
 JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\[\]-]*")
 SCHEDULER_VARIABLE = "MAGRATHEA_VLANID"
@@ -100,7 +99,7 @@ def parse_call(script: str, arguments: Sequence[str], environment: Mapping[str, 
 
 
 def _read_carried_request(script: str) -> Dict[str, str]:
-    """Return the request that the submit filter wrote into the job's script."""
+    """Return the request in the job's script, where the submit filter wrote it."""
     try:
         carried = find_carried_request(Path(script).read_text(encoding="latin-1"))
     except OSError:
@@ -120,8 +119,7 @@ class RetryBudget:
         """Start the time for retries."""
         self._deadline = time.monotonic() + seconds
         self.is_pointless: Optional[Callable[[], bool]] = None
-        """A function that returns whether the job was deleted, so that retries are pointless. `pause` calls this
-        function."""
+        """A function that returns whether the job was deleted. After a deletion, `pause` ends the retries."""
 
     @property
     def left(self) -> float:
@@ -129,7 +127,7 @@ class RetryBudget:
         return max(0.0, self._deadline - time.monotonic())
 
     def pause(self, why: str, seconds: float = RETRY_PAUSE_S) -> None:
-        """Sleep before a retry. Raises ScriptExit if the job was deleted or the time runs out."""
+        """Sleep before a retry. Raise ScriptExit if the job was deleted or the time runs out."""
         if self.is_pointless is not None and self.is_pointless():
             raise ScriptExit(EXIT_ABORT, DELETED_MESSAGE)
         if self.left < seconds:

@@ -29,10 +29,7 @@ from pbs_hooks.torque.scripts.submit_filter import run_submit_filter
 from virtcloud.jobs.request_values import RequestError
 
 EXIT_REJECT = 255
-"""The exit code of a submit filter that rejects a job, because of any fault. Torque reads this exit code as -1.
-
-qsub prints the message of the filter before a message that the job was rejected.
-"""
+"""The exit code of a submit filter that rejects a job. Torque reads this code as -1."""
 SCRIPT_HANDLERS: Dict[str, Callable[[ScriptCall, ScriptSettings], None]] = {
     "prologue": run_prologue,
     "prologue.parallel": run_prologue_parallel,

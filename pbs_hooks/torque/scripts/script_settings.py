@@ -21,13 +21,13 @@ from virtcloud.jobs.host_names import element_of_host
 MAX_PATIENCE_S = 260
 """Maximum of the setting ``patience`` in seconds.
 
-Torque kills a script ten seconds before the script's time limit ``$prologalarm`` (300 s). With this maximum, a script
-has enough time after ``patience`` to withdraw its request and to end.
+Torque kills a script ten seconds before ``$prologalarm`` (300 s). After ``patience``, the script needs time to withdraw
+its request.
 """
 
 
 class ScriptSettings(NamedTuple):
-    """The addresses of SBF and of the agent, and time limits.
+    """The settings of the scripts.
 
     ``patience``: the seconds within which a cluster must be up. ``hosts`` maps Torque's name of a host to SBF's name,
     if the names differ. ``environments``: the folder of the files from which jobs' scripts read the variables of their
@@ -46,7 +46,7 @@ class ScriptSettings(NamedTuple):
 
     @property
     def where(self) -> SbfAddress:
-        """Return the address of SBF. Raises SettingsError if the address is not set."""
+        """Return the address of SBF. Raise SettingsError if the address is not set."""
         if self.sbf is None:
             raise SettingsError(
                 "the scripts' setting sbf: expected SBF's address, such as https://sbf.example, got none"
@@ -134,6 +134,6 @@ SCRIPT_SETTINGS = OrderedDict(
 def read_script_settings(file: str) -> ScriptSettings:
     """Return the settings in ``file``, or the defaults if the file is missing.
 
-    Raises SettingsError if the file cannot be read, or if a setting is invalid.
+    Raise SettingsError if the file cannot be read, or if a setting is invalid.
     """
     return ScriptSettings(**read_settings(file, SCRIPT_SETTINGS, "the scripts'", required=False))

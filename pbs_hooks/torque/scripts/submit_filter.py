@@ -1,6 +1,6 @@
 """The submit filter of qsub: rejects invalid requests, and writes a valid request into the job's script.
 
-If Torque has dropped the request from the list of resources, the first host reads the request from the job's script.
+Torque may drop the request from the list of resources; the first host then reads it from the job's script.
 """
 
 import sys
@@ -26,9 +26,9 @@ MAX_REQUEST_CHARACTERS = 1024
 
 
 def run_submit_filter(arguments: Sequence[str], environment: Mapping[str, str], settings_file: str) -> None:
-    """Copy the script from stdin to stdout. Add the request, and leave all other bytes unchanged.
+    """Copy the script from stdin to stdout, and add the request.
 
-    Raises RequestError if the request is invalid, and SettingsError if the request needs an invalid settings file.
+    Raise RequestError if the request is invalid, and SettingsError if the settings are needed and invalid.
     """
     script = sys.stdin.buffer.read().decode("latin-1")
     filtered = filter_submission(arguments, script, lambda: read_script_settings(settings_file), environment)
@@ -44,7 +44,7 @@ def filter_submission(
 ) -> str:
     """Return the script with the submission's request in a directive.
 
-    Without a request, return the script unchanged and do not call ``read_settings``. Raises RequestError if the request
+    Without a request, return the script unchanged and do not call ``read_settings``. Raise RequestError if the request
     is invalid.
     """
     submission = parse_submission(arguments, script)
@@ -81,6 +81,6 @@ def _check_request(request: str, submission: QsubSubmission, settings: ScriptSet
 def _walltime_limit(walltime: Optional[str], settings: ScriptSettings) -> Optional[int]:
     """Return the longest permitted walltime in seconds.
 
-    Return None for a job without a walltime, because its queue may set a walltime after the filter's check.
+    Return None for a job without a walltime: its queue may set a walltime later.
     """
     return None if walltime is None else settings.longest_walltime

@@ -1,7 +1,7 @@
 """The drawing of a pool: a strip of VLAN IDs with the state of each VLAN ID. Pure.
 
-In a small pool, each VLAN ID has a labelled cell. In a large pool, each row is for 100 VLAN IDs, such as 200 to 299,
-and consecutive VLAN IDs of the same state share one cell of the row. A row without VLAN IDs of the pool is omitted.
+In a small pool, each VLAN ID has a labelled cell. In a large pool, a row is for 100 VLAN IDs, and consecutive VLAN IDs
+of the same state share one cell.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

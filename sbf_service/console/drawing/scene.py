@@ -10,7 +10,6 @@ from typing import Final
 from sbf_service.console.troubles import Level
 
 CHARACTER: Final = 6.6
-"""The average width of a character of a label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +17,7 @@ class Box:
     """A rectangle with a label, such as an element or a site.
 
     ``path`` is the URL path of the page that a click opens. ``level`` is None if the level is unknown. ``lit`` is true
-    if the box belongs to the part of the drawing that carries the drawn cluster.
+    if the box belongs to the path of the drawn cluster.
     """
 
     x: float
@@ -35,7 +34,6 @@ class Box:
     """The height of the label's area inside the box. 0 selects a default."""
     note: str = ""
     indent: float = 9
-    """The distance of the label from the left side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A drawing. The template paints first the frames, then the lines, boxes, gauges and labels, in this order."""
+    """A drawing. The template paints the frames, lines, boxes, gauges and labels in this order."""
 
     width: float
     height: float
@@ -89,14 +87,14 @@ class SceneBuilder:
     gauges: list[Box] = field(default_factory=list)
 
     def finish(self, width: float, height: float) -> Scene:
-        """Return the drawing. Lines that are ``lit`` are painted after the other lines, and cover the other lines."""
+        """Return the drawing. Lines that are ``lit`` are painted over the other lines."""
         lines = sorted(self.lines, key=lambda line: line.lit)
         boxes, labels = tuple(self.boxes), tuple(self.labels)
         return Scene(width, height, tuple(self.frames), tuple(lines), boxes, labels, tuple(self.gauges))
 
 
 def shorten(text: str, width: float) -> str:
-    """Return a text that fits into a width. Replace the middle of a long text by an ellipsis.
+    """Replace the middle of a text that is wider than ``width`` by an ellipsis.
 
     ``width`` is in units of the drawing. A shortened text has at least 4 characters, even if these do not fit.
     """
@@ -117,10 +115,7 @@ class Lane:
 
 
 def assign_lanes(spans: Iterable[tuple[float, float]]) -> list[Lane]:
-    """Return a lane for each span (top, bottom), so that spans in the same lane do not touch.
-
-    Assign the shortest spans first. Each span gets the first lane that is free.
-    """
+    """Return a lane for each span (top, bottom), so that spans in the same lane do not touch."""
     ordered = sorted(enumerate(spans), key=lambda item: (abs(item[1][1] - item[1][0]), item[0]))
     taken: list[list[tuple[float, float]]] = []
     found: dict[int, Lane] = {}

@@ -21,18 +21,14 @@ PADDING: Final = 14
 TITLE: Final = 34
 GAP: Final = 18
 PathOf = Callable[[str, Name], str | None]
-"""Returns the URL path of the page of a site or element, or None for no link to the page.
-
-The first argument is ``"site"`` or ``"element"``. The second argument is the name of this site or element.
-"""
+"""A function that returns the URL path of the page of a site (``"site"``) or element (``"element"``) with this name."""
 
 
 @dataclass(frozen=True, slots=True)
 class MapContents:
     """The contents of a drawing.
 
-    ``lit`` are the ports that carry the cluster whose path the drawing highlights. If the drawing highlights no path,
-    ``lit`` is empty. If ``only`` is set, the drawing shows only the elements in ``only``.
+    ``lit`` are the ports of the highlighted path, if any. If ``only`` is set, the drawing shows only these elements.
     """
 
     topology: Topology
@@ -42,8 +38,10 @@ class MapContents:
     path_of: PathOf
     only: frozenset[Name] | None = None
     transport: Name | None = None
-    """The only transport to draw, or None. With None, a drawing of some elements (``only``) has no transport, and any
-    other drawing has all transports of ``sites``.
+    """The only transport to draw.
+
+    With None, a drawing of some elements (``only``) has no transport, and any other drawing has all transports of
+    ``sites``.
     """
     site_levels: Mapping[Name, Level] = field(default_factory=dict)
     """The levels of sites' own troubles, such as an empty pool."""
@@ -128,10 +126,6 @@ def _add_attachment(contents: MapContents, column: Column, attachment: Attachmen
 
 
 def _order_devices(topology: Topology, site: Site) -> list[Device]:
-    """Return the edges of a site, then the site's switches.
-
-    Each switch follows the device that links the switch to the transport.
-    """
     found: list[Device] = list(site.edges)
     starts = [attachment.port.element for attachment in site.attachments]
     known = {device.name: device for device in site.devices}

@@ -1,8 +1,7 @@
 """The drawing of sites with their switches, hosts and links. Pure.
 
-Above each row of sites, each transport is a horizontal line. A site is a frame around one column of provider edges and
-switches. Each host or gateway is at the right of its switch, at the height of the switch's port, so that no links
-cross. Links between switches, and links to transports, are in lanes at the left of the column.
+A site is a column of provider edges and switches. Each host or gateway is beside its switch's port, so that no links
+cross.
 """
 
 from collections.abc import Mapping, Sequence
@@ -111,7 +110,7 @@ def _draw_column(contents: MapContents, row: _Row, column: Column, at: tuple[flo
 def _find_site_level(contents: MapContents, site: Site) -> Level | None:
     """Return the worst known level of a site and its elements.
 
-    If the worst known level is ``ok``, but the level of an element is unknown, return None.
+    Return None instead of ``ok`` if the level of an element is unknown.
     """
     names = [element.name for element in site.elements]
     known = [contents.levels[name] for name in names if name in contents.levels]

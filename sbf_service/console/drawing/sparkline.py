@@ -52,7 +52,7 @@ class TrafficCharts:
 
 
 def draw_traffic(found: Sequence[ElementTraffic], now: datetime) -> TrafficCharts:
-    """Return the charts of a cluster. The charts end at ``now``.
+    """Return the charts of a cluster, which end at ``now``.
 
     If the last report is later than ``now`` (the database's clock can be ahead), the charts end at the report's time.
     """
@@ -96,7 +96,7 @@ def _peak(rates: Iterable[TrafficRate], key: RateOf) -> float:
 
 
 def _each_line(rates: Iterable[TrafficRate], key: RateOf, now: datetime, peak: float) -> Iterator[str]:
-    """Yield the text of a line's points for each sequence of consecutive periods. A period is a horizontal step."""
+    """Yield the points of a line for each sequence of consecutive periods. A period is a horizontal step."""
     points: list[str] = []
     end: datetime | None = None
     for rate in rates:

@@ -17,12 +17,9 @@ BAR: Final = 34
 PREFIX: Final = "cluster_"
 CREATED: Final = "cluster_created"
 PAST: Final = 0.72
-"""The fraction of the bar that shows the past of a running cluster.
-
-The rest shows the remaining lease, on a different scale.
-"""
+"""The fraction of the bar that shows the past of a running cluster. The rest is the remaining lease."""
 LEAST: Final = 8
-"""The minimum width of a state. If a bar has many states, the minimum is smaller."""
+"""The minimum width of a state, if the bar is wide enough for all states."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +65,14 @@ def draw_timeline(view: ClusterView, entries: Sequence[AuditEntry], now: datetim
 
 
 def _has_creation(events: Sequence[AuditEntry]) -> bool:
-    """Return whether the events include the event of the cluster's creation.
-
-    This event is missing if SBF has archived the event (``sbf prune``), or if ``events`` contains only newer events.
-    """
+    """Return whether the events include the cluster's creation, which ``sbf prune`` may have archived."""
     return any(entry.what == CREATED for entry in events)
 
 
 def _list_changes(events: Sequence[AuditEntry], present: ClusterState) -> list[tuple[datetime, ClusterState]]:
     """Return the time and the new state of each change of state.
 
-    If ``events`` does not contain the creation, begin with the first change. If ``events`` contains no change either,
-    return one pair: the time of the first event, and ``present``.
+    If ``events`` contains neither the creation nor a change, return the time of the first event with ``present``.
     """
     changes = [(events[0].at, ClusterState.CONFIGURING)] if _has_creation(events) else []
     for entry in events:
@@ -95,7 +88,7 @@ def _make_periods(
 ) -> list[Period]:
     """Return the periods between changes of state.
 
-    Each period has the minimum width, and a share of the remaining width in proportion to its duration.
+    The part of ``width`` above all minimum widths is divided in proportion to the durations.
     """
     least = min(LEAST, width / len(changes) / 2)
     scale = (width - least * len(changes)) / (present - start).total_seconds()

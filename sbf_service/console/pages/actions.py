@@ -1,9 +1,8 @@
 """The actions of the console: end a cluster, extend its lease, declare a VLAN ID clean, reconcile an element.
 
-Each action calls the function of the API route with the same effect. The called function checks the caller's right to
-the action, and writes the audit log. A form for a cluster contains the cluster's ID, so the form never concerns a later
-cluster with the same key. The form for a VLAN ID contains the ID of the cluster that formerly had this VLAN ID, so the
-form never concerns a later cluster with the same VLAN ID.
+Each action calls the function of the API route with the same effect, which checks the right and writes the audit log. A
+form for a cluster contains the cluster's ID, and a form for a VLAN ID contains the ID of the former cluster. The form
+therefore never concerns a later cluster with the same key or VLAN ID.
 """
 
 from http import HTTPStatus

@@ -110,8 +110,8 @@ def _describe(service: SbfService, browser: Browser, view: ClusterView) -> dict[
 def _list_connections(service: SbfService, browser: Browser, view: ClusterView) -> list[VpnConnectionView]:
     """Return the devices that are connected to a cluster, if the reader is the cluster's owner or an operator.
 
-    Return an empty list for other readers, also for site administrators: their right to read the list depends on the
-    sites of the cluster's gateways, which this function does not check.
+    Other readers get an empty list: a site administrator's right depends on the sites of the gateways, which are not
+    checked here.
     """
     caller = browser.caller
     if not caller.is_unrestricted(Action.READ_VPN) and view.spec.owner != caller.principal.name:

@@ -1,7 +1,7 @@
 """The streams of events for the start page, and for the pages of clusters.
 
-A page contains the version of its content, and sends this version when it opens its stream. Thus the page also gets an
-event for a change that SBF makes between the rendering of the page and the start of the stream.
+A page sends the version of its content when it opens its stream. Thus the stream also reports changes that SBF made
+after it rendered the page.
 """
 
 from functools import partial
@@ -26,7 +26,7 @@ from sbf_service.store.unit_of_work import AUDIT_TOPIC, TRAFFIC_TOPIC
 from virtcloud.model.values import ClusterKey
 
 TRAFFIC_PERIOD_S: Final = 10
-"""Traffic reports update a cluster's page at most once in this number of seconds."""
+"""The minimum time in seconds between two events because of traffic reports."""
 SeenQuery = Annotated[str | None, Query(max_length=64)]
 router = APIRouter(prefix=PREFIX, route_class=ConsoleRoute, include_in_schema=False)
 
@@ -79,8 +79,7 @@ async def follow_cluster(  # noqa: PLR0913, PLR0917 - FastAPI passes each parame
 ) -> Response:
     """Send an event after each change of a cluster, and after reports about its traffic and its connected devices.
 
-    Reports about the traffic of hosts and gateways cause at most one event in ``TRAFFIC_PERIOD_S`` seconds. Each report
-    about traffic to the outside, and each report about connected devices, causes an event.
+    Reports about the traffic of hosts and gateways cause at most one event in ``TRAFFIC_PERIOD_S`` seconds.
     """
     await run_in_threadpool(authorize_cluster, service.store, browser.caller, Action.READ_CLUSTER, key, id)
     page = LivePage((f"cluster:{key}", TRAFFIC_TOPIC), partial(read_cluster_version, service, key, id), seen)

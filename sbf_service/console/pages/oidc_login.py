@@ -24,11 +24,8 @@ from virtcloud.model.errors import BadInput, Forbidden, NotFound, ServiceUnreach
 
 CALLBACK: Final = f"{PREFIX}/login/oidc/callback"
 PENDING_S: Final = 600
-"""Seconds within which the user must log in to the provider."""
 LOGINS: Final = BoundedThreads(8, "logins with OpenID Connect")
-"""Threads that wait for the provider. Anyone can begin a login. If the provider does not answer, logins must not occupy
-the threads of other calls.
-"""
+"""Threads that wait for the provider, so that logins do not occupy the threads of other calls."""
 THREAD_WAIT_S: Final = 2.0
 NextQuery = Annotated[str, Query(max_length=2000)]
 
@@ -67,9 +64,8 @@ def _begin(request: Request, service: SbfService, target: str) -> Response:
 async def finish_login(request: Request, service: CurrentService) -> Response:
     """Create a session for the user whom the provider has authenticated.
 
-    The answer is a page, which then loads the requested page. If the answer redirected the browser to the requested
-    page, the browser would not send the session's cookie (SameSite=Strict), because the chain of redirections begins
-    at the provider.
+    The answer is a page, which then loads the requested page. After a redirection, the browser would not send the
+    session's cookie (SameSite=Strict), because the chain of redirections begins at the provider.
     """
     response = await LOGINS.run(partial(_finish, request, service), THREAD_WAIT_S)
     response.delete_cookie(_cookie(request), path="/", secure=is_encrypted(request), httponly=True, samesite="lax")

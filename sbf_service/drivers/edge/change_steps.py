@@ -1,11 +1,10 @@
 """The steps that apply a difference to a provider edge, in order. Pure.
 
 A circuit consists of pieces, such as its attachment (the VLAN on the port); see ``edge_dialect.py``. The first steps
-remove the pieces that belong to one VLAN on one port, such as attachments. If no attachment of a bridge domain remains,
-the next steps remove the other pieces of this bridge domain. Later steps create pieces. For each new circuit, the last
-step connects the port to the bridge domain. With this order, a port is never in an incomplete bridge domain, and two
-clusters are never in one bridge domain, except in the bridge domain of a service that all clusters of a transport
-share.
+remove the pieces of one VLAN on one port, such as attachments. The next steps remove the other pieces of bridge domains
+without an attachment. Later steps create pieces, and connect each port to its bridge domain last. Therefore, a port is
+never in an incomplete bridge domain, and two clusters are never in one bridge domain, unless all clusters of the
+transport share it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,9 +25,9 @@ from virtcloud.model.vlans import VlanSet
 class ChangeStep:
     """Configuration lines that belong together.
 
-    ``about`` and ``needs`` contain texts that name objects, such as ``"vlan 112"`` or ``"domain vc-112"``. If the
-    device refuses a line of the step, the objects in ``about`` become unusable. The driver skips every later step whose
-    ``needs`` contains an unusable object.
+    ``about`` and ``needs`` name objects, such as ``"vlan 112"`` or ``"domain vc-112"``. If the device refuses a line,
+    the objects in ``about`` become unusable, and the driver skips every later step whose ``needs`` contains an unusable
+    object.
     """
 
     about: frozenset[str]
@@ -47,7 +46,7 @@ def separate_refused(
 ) -> tuple[EdgeDifference, tuple[ChangeFault, ...]]:
     """Return the difference without the new circuits that SBF cannot create, and a fault for each of these circuits.
 
-    SBF cannot create a circuit that the platform does not support, or whose bridge domain is in other use.
+    The platform may not support a circuit, or the circuit's bridge domain may be in other use.
     """
     possible, faults = list[Circuit](), list[ChangeFault]()
     foreign = find_foreign_domains(templates, reading)
@@ -63,7 +62,6 @@ def separate_refused(
 
 
 def _check_creation(templates: EdgeTemplates, circuit: Circuit, foreign: Mapping[str, PieceGroup]) -> None:
-    """Raise Refused if the platform cannot create a circuit, or if the circuit's bridge domain is in ``foreign``."""
     if group := foreign.get(templates.domain(circuit)):
         expected = f"expected no other use of bridge domain {group.domain}"
         raise Refused(f"{expected}, found {quote_start(str(group.pieces[0]))}: {FOREIGN_SERVICE_REMEDY}")
@@ -74,10 +72,8 @@ def _check_creation(templates: EdgeTemplates, circuit: Circuit, foreign: Mapping
 def plan_steps(templates: EdgeTemplates, difference: EdgeDifference, reading: EdgeReading) -> list[ChangeStep]:
     """Return the steps that apply a difference.
 
-    The driver sends these steps after the steps of :func:`plan_preparations`.
-
-    Omit the commands that enter and leave the configuration mode. Raise Refused for a circuit that the platform cannot
-    create: see :func:`separate_refused`.
+    The steps follow the steps of :func:`plan_preparations`, and do not change the configuration mode. Raise Refused for
+    a circuit that the platform cannot create (:func:`separate_refused`).
     """
     groups = [(group, _find_removed_pieces(templates, group, difference)) for group in group_pieces(reading)]
     changed = [(group, pieces) for group, pieces in groups if pieces is not None]
@@ -130,8 +126,7 @@ def _plan_dissolution(
 ) -> Iterator[ChangeStep]:
     """Yield the steps that remove a group's pieces, except attachments and the pieces in ``removed``.
 
-    The steps of :func:`_plan_detachment` remove the pieces in ``removed``. If an attachment of the group remains, yield
-    no step.
+    Yield no step while an attachment of the group remains.
     """
     if _has_remaining(group, removed):
         return
@@ -144,7 +139,7 @@ def _plan_dissolution(
 def plan_preparations(templates: EdgeTemplates, difference: EdgeDifference, reading: EdgeReading) -> list[ChangeStep]:
     """Return the steps that set an empty list of allowed VLANs on each port of :func:`find_unready_ports`.
 
-    The driver reads these lists back before it sends the steps of :func:`plan_steps`.
+    The driver reads these lists back before the steps of :func:`plan_steps`.
     """
     return list(
         _plan_port_steps(templates, templates.dialect.prepare, find_unready_ports(templates, difference, reading))
@@ -156,8 +151,7 @@ def find_unready_ports(
 ) -> dict[str, PortName]:
     """Return each port of a new circuit, if the port does not accept circuits yet.
 
-    The keys are canonical names; the values are the names in ``difference``. Without ``prepare`` in the dialect, the
-    result is empty.
+    The keys are canonical names. The result is empty if the dialect has no ``prepare``.
     """
     ports = {templates.dialect.ports.canonical(circuit.port): circuit.port for circuit in difference.add}
     has_lists = bool(templates.dialect.prepare)

@@ -1,4 +1,4 @@
-"""The driver for every provider edge with a command line. The dialect defines the commands."""
+"""The driver for every provider edge with a command line, whose commands a dialect defines."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -52,8 +52,8 @@ class CommandLineEdge:
         """Apply a difference without saving the configuration.
 
         On a device with a candidate configuration, a refused line discards the whole change. On other devices, a
-        refused line stops only the steps that concern the same service, VLAN or port. A circuit that the platform
-        cannot create does not prevent the change of other circuits.
+        refused line stops only the steps about the same service, VLAN or port. A circuit that the platform cannot
+        create does not prevent the change of other circuits.
         """
         if not difference:
             return
@@ -68,7 +68,7 @@ class CommandLineEdge:
             raise build_refusal(f"{self._edge}: ", faults)
 
     def save(self) -> bool:
-        """Write the startup configuration, on platforms where a commit does not already write this configuration.
+        """Write the startup configuration, if commits do not write it.
 
         Raise Refused if the edge does not print that the configuration was saved.
         """
@@ -116,10 +116,9 @@ class CommandLineEdge:
         return replace(self._templates, known=reading.known)
 
     def _prepare(self, difference: EdgeDifference, reading: EdgeReading) -> None:
-        """On ports that accept no circuits yet, set empty lists of allowed VLANs. Read the lists back.
+        """Set empty lists of allowed VLANs on ports that accept no circuits yet, and read the lists back.
 
-        Raise Unsafe if one of these ports serves something other than circuits of SBF. Raise Refused if the read-back
-        shows a list that is not empty.
+        Raise Unsafe for a port in other use, and Refused for a list that is not empty afterwards.
         """
         steps = plan_preparations(self._templates_for(reading), difference, reading)
         ports = find_unready_ports(self._templates, difference, reading)
@@ -135,7 +134,6 @@ class CommandLineEdge:
                 raise Refused(f"{self._edge}, port {', '.join(unclosed)}: {UNCLOSED}: {NOTHING_DONE}")
 
     def _apply_steps(self, steps: Iterable[ChangeStep], before: Sequence[ChangeFault] = ()) -> None:
-        """Send steps. If ``before`` contains faults, or the device refuses a line, raise Refused with all faults."""
         faults = [*before]
         self._change_mode(self._dialect.configure, faults)
         self._send_steps(steps, faults)
@@ -145,7 +143,6 @@ class CommandLineEdge:
             raise build_refusal(f"{self._edge}: ", faults)
 
     def _send_steps(self, steps: Iterable[ChangeStep], faults: list[ChangeFault]) -> None:
-        """Send steps, and append refusals to ``faults``. With a candidate configuration, stop at the first refusal."""
         unusable = frozenset[str]()
         for step in steps:
             fault = None if unusable & step.needs else self._send_step(step)
@@ -158,10 +155,10 @@ class CommandLineEdge:
             self._change_mode((*self._dialect.leave, *self._dialect.configure), faults)
 
     def _send_step(self, step: ChangeStep) -> ChangeFault | None:
-        """Send the lines of a step. Return the fault of a refused line, or None.
+        """Send the lines of a step until the device refuses one, and return its fault, or None.
 
-        Send no line after a refused line, because a later line could take effect in the wrong mode. With a candidate
-        configuration, the fault concerns every cluster, because the device activates no line.
+        A later line could take effect in the wrong mode. With a candidate configuration, the fault concerns every
+        cluster.
         """
         vlans = VlanSet() if self._dialect.give_up else step.vlans
         refusals = (refusal for line in step.lines for refusal in self._conversation.send([line]))
@@ -170,8 +167,8 @@ class CommandLineEdge:
     def _change_mode(self, lines: Commands, faults: Sequence[ChangeFault]) -> None:
         """Change the configuration mode, or activate or discard a candidate configuration.
 
-        If the device refuses a line, close the session, because the session's mode is unknown. Then raise Unreachable
-        if another user is configuring the device, otherwise Refused with all ``faults``.
+        After a refused line, close the session, because its mode is unknown. Then raise Unreachable if another user is
+        configuring the device, otherwise Refused with all ``faults``.
         """
         for line in lines:
             if refusals := [ChangeFault(str(refusal)) for refusal in self._conversation.send([line], COMMIT_PATIENCE)]:

@@ -1,6 +1,6 @@
 """Configurations of edges as trees of indented lines, and trunks on platforms with device-wide VLANs. Pure.
 
-A function that parses a list of VLANs raises ValueError for an invalid list. The error names the line with the list.
+A function that parses a list of VLANs raises ValueError, with the line, for an invalid list.
 """
 
 import re
@@ -78,7 +78,7 @@ def find_shut_ports(ports: Mapping[str, ConfigurationBlock]) -> frozenset[str]:
 def parse_outer_tags(block: ConfigurationBlock, number: str) -> VlanSet:
     """Return the outer tags that a service instance or subinterface accepts (Cisco's ``encapsulation``).
 
-    An instance without any encapsulation is new: return its ``number``, if this number is a VLAN ID.
+    A new instance without any encapsulation has its ``number``, if this is a VLAN ID.
     """
     words = block.after("encapsulation dot1q ") or block.after("encapsulation dot1ad ")
     if words is None:
@@ -97,10 +97,10 @@ ROUTED = "routed"
 
 
 def parse_attachments(ports: Mapping[str, ConfigurationBlock], vlans: VlanSet) -> Iterator[CircuitPiece]:
-    """Yield a piece for each VLAN in ``vlans`` that a port carries, and a piece for each VLAN interface.
+    """Yield a piece for each VLAN in ``vlans`` on a port, and a piece for each VLAN interface.
 
-    For a trunk without a list of allowed VLANs, yield no pieces for tagged VLANs. A piece's ``by_sbf`` is True for a
-    tagged VLAN, which SBF may have configured, and False for an untagged or routed VLAN.
+    A trunk without a list of allowed VLANs has no pieces for tagged VLANs. SBF may have configured tagged VLANs
+    (``by_sbf``), but neither untagged nor routed VLANs.
     """
     for port, block in ports.items():
         reading = _parse_port(block)
@@ -118,16 +118,16 @@ def parse_attachments(ports: Mapping[str, ConfigurationBlock], vlans: VlanSet) -
 def find_empty_lists(ports: Mapping[str, ConfigurationBlock]) -> frozenset[str]:
     """Return the ports whose list of allowed VLANs is empty or contains only the default VLAN.
 
-    On a port that is not a trunk, the list takes effect when the port becomes a trunk.
+    The list of a port that is not a trunk takes effect when the port becomes a trunk.
     """
     return frozenset(port for port, block in ports.items() if _parse_port(block).is_closed)
 
 
 def find_other_uses(ports: Mapping[str, ConfigurationBlock]) -> dict[str, str]:
-    """Return the use, as text, of each port for which `is_in_other_use` returns True, by canonical name.
+    """Return the other use, as text, of each port with such a use, by canonical name.
 
-    This function treats no VLAN as managed. Therefore the result also contains trunks that carry only SBF's VLANs.
-    The driver ignores the uses of ports that accept circuits (`check_readiness`), such as these trunks.
+    No VLAN counts as managed here, so trunks with only SBF's VLANs are included. The driver ignores ports that accept
+    circuits (`check_readiness`).
     """
     uses = {port: derive_port_use(_parse_port(block)) for port, block in ports.items()}
     return {port: str(use) for port, use in uses.items() if is_in_other_use(use, VlanSet(), UNUSED)}

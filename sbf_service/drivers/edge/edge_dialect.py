@@ -15,7 +15,7 @@ from virtcloud.model.transport import Transport, TransportKind
 from virtcloud.model.vlans import VlanSet
 
 ATTACHMENT = "attachment"
-"""The kind of piece that is a VLAN on a port. Every recipe has an attachment."""
+"""The kind of piece that is a VLAN on a port. Every circuit has an attachment."""
 CORE = "core"
 """The kind of piece that is the VLAN of a service on the edge's core port."""
 
@@ -25,8 +25,7 @@ class CircuitPiece:
     """A piece of a circuit, as read from the edge.
 
     ``domain`` is the bridge domain, VLAN or instance that joins the piece to other pieces. ``service`` is the number of
-    the service that the piece names. ``body`` contains the piece's configuration lines. ``by_sbf`` is False for a piece
-    that SBF cannot have created.
+    the service that the piece names. ``by_sbf`` is False for a piece that SBF cannot have created.
     """
 
     kind: str
@@ -51,9 +50,8 @@ class EdgeReading:
     - ``known``: values of the device for templates, such as the number of the BGP process.
     - ``empty``: the ports whose list of allowed VLANs is empty.
     - ``down``: the ports that are shut down.
-    - ``uses``: for each port that serves something other than circuits of SBF, a text that describes this use. ``uses``
-      can also contain trunks that carry only SBF's VLANs. The driver ignores ``uses`` for ports that accept circuits.
-      If the dialect has no ``prepare``, ``uses`` is empty.
+    - ``uses``: the other use, as text, of ports. Trunks with only SBF's VLANs can be included; the driver ignores
+      ``uses`` for ports that accept circuits. Empty for a dialect without ``prepare``.
     """
 
     pieces: tuple[CircuitPiece, ...]
@@ -69,7 +67,7 @@ class CircuitRecipe:
     """The lines that create a circuit, by kind of piece, in the order of creation.
 
     ``shown`` contains the lines that a complete piece has in the device's configuration. The piece can have further
-    lines, but the first word of a further line must not be in ``EdgeDialect.first_words(kind)`` of this kind of piece.
+    lines that do not begin with one of ``EdgeDialect.first_words(kind)``.
     """
 
     make: Mapping[str, Commands]
@@ -84,9 +82,8 @@ CircuitRecipes = Mapping[tuple[TransportKind, bool], CircuitRecipe]
 class EdgeDialect:
     """The commands and answers of a platform.
 
-    - ``see`` has two arguments. The first argument contains the answers to the commands of ``show``, in the order of
-      the commands. The second argument contains the VLAN IDs to read. ``see`` returns the reading for these VLAN IDs,
-      and raises ValueError for an unknown answer.
+    - ``see`` parses the answers to ``show``, in the order of the commands, and returns the reading for the given VLAN
+      IDs. Raises ValueError for an unknown answer.
     - ``domain`` returns the name of a circuit's domain, or raises Refused.
     - ``unmake`` contains the lines that remove each kind of piece, in the order of removal.
 
@@ -101,16 +98,18 @@ class EdgeDialect:
     show: Commands
     see: Callable[[Sequence[str], VlanSet], EdgeReading]
     instead: Mapping[str, Commands] = field(default_factory=dict)
-    """Alternatives to commands of ``show``, by command. The driver sends a command's alternatives if the device refuses
-    the command or the answer is empty. In this case, ``see`` parses the answer to the alternative.
+    """Alternatives to commands of ``show``, by command.
+
+    The driver sends the alternatives if the device refuses the command or the answer is empty. ``see`` parses the
+    answer to the alternatives.
     """
     domain: Callable[[Circuit, Transport], str]
     unmake: Mapping[str, Commands]
     errors: re.Pattern[str]
     save: Commands = ()
-    """The commands that write the startup configuration. Empty if activated configuration survives a restart."""
+    """The commands that write the startup configuration; empty if activated configuration survives a restart."""
     saved: re.Pattern[str] = re.compile(r"(?!)")
-    """The output of the last command of ``save`` after a successful save. Any other output is a failure."""
+    """The output of the last command of ``save`` after a successful save."""
     prepare: Commands = ()
     """Commands that set an empty list of allowed VLANs on a port that does not accept circuits yet."""
     trunk: Commands = ()
@@ -120,16 +119,14 @@ class EdgeDialect:
     give_up: Commands = ()
     """Commands to send instead of ``leave`` after a refusal, on platforms that can discard a candidate configuration.
 
-    A platform with ``give_up`` is atomic.
+    A platform with these commands is atomic.
     """
     global_vlans: bool = False
-    """Whether a VLAN ID denotes the same VLAN on all ports. If so, SBF checks the managed VLAN IDs on all ports, not
-    only on managed ports.
-    """
+    """Whether a VLAN ID denotes the same VLAN on all ports, so that SBF must check all ports."""
     numbered_domains: bool = False
-    """Whether the number of a bridge domain is a VLAN ID. If so, the number of a shared service must be in no pool.
+    """Whether the number of a bridge domain is a VLAN ID. The number of a shared service must then be in no pool.
 
-    If the bridge domain of a VLAN ID contains configuration that SBF did not create, the VLAN ID is in other use.
+    A VLAN ID is in other use if its bridge domain contains configuration that SBF did not create.
     """
     busy: re.Pattern[str] | None = None
     """The pattern of the refusal while another user is configuring the device."""
@@ -138,9 +135,7 @@ class EdgeDialect:
     answers: Mapping[str, str] = field(default_factory=dict)
     ports: PortNames = field(default_factory=lambda: PortNames({}))
     at_once: int = 1
-    """Always 1: the driver sends a line only after the answer to the previous line. After a refused line, a line that
-    was already sent could take effect in the wrong mode.
-    """
+    """Always 1: after a refused line, a line that was already sent could take effect in the wrong mode."""
     privileged: bool = False
 
     @property

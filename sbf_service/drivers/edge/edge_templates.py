@@ -36,10 +36,7 @@ class EdgeTemplates:
     known: Mapping[str, str] = field(default_factory=dict)
 
     def transport(self, service: int) -> Transport | None:
-        """Return the transport whose service IDs include ``service``.
-
-        Return None if the platform can create no transport with this service.
-        """
+        """Return the transport in :attr:`transports` whose service IDs include ``service``, or None."""
         return next((item for item in self.transports if service in item.services or service == item.shared), None)
 
     @property
@@ -50,7 +47,7 @@ class EdgeTemplates:
 
     @property
     def has_vlan_domains(self) -> bool:
-        """Whether SBF uses VLAN IDs as the numbers of bridge domains. All ports of the edge share these numbers."""
+        """Whether SBF uses VLAN IDs as the numbers of bridge domains, which all ports of the edge share."""
         return self.dialect.numbered_domains and any(item.shared is None for item in self.transports)
 
     @property
@@ -62,8 +59,7 @@ class EdgeTemplates:
     def kinds(self, circuit: Circuit, *, joined: bool = False) -> tuple[str, ...]:
         """Return the kinds of pieces of a circuit, in the order of their creation.
 
-        If ``joined`` is true, the service already exists on the edge: return only the kinds of pieces on the circuit's
-        port.
+        If the service exists already (``joined``), return only the kinds of pieces on the circuit's port.
         """
         make = self._recipe(circuit).make
         return tuple(kind for kind, lines in make.items() if not joined or any("{port}" in line for line in lines))
@@ -71,7 +67,7 @@ class EdgeTemplates:
     def mark_core_pieces(self, reading: EdgeReading) -> EdgeReading:
         """Return a copy of ``reading`` in which each VLAN on the core port is a piece of kind :data:`CORE`.
 
-        On a platform with device-wide VLANs, omit the tagged VLANs of ports that are neither managed nor the core port.
+        On a platform with device-wide VLANs, omit tagged VLANs of ports that are neither managed nor the core port.
         """
         canonical = self.dialect.ports.canonical
         managed = {canonical(port) for port in self.edge.ports}
@@ -90,13 +86,13 @@ class EdgeTemplates:
     def render_creation(self, kind: str, circuit: Circuit) -> list[str]:
         """Return the lines that create a piece.
 
-        Raise Refused if the edge lacks a needed BGP process, IPv4 loopback or core port. Also raise Refused if the AS
-        number and the service ID are both too high for a route target.
+        Raise Refused if the edge lacks a BGP process, IPv4 loopback or core port that it needs, or if AS number and
+        service ID are too high for a route target.
         """
         return list(self._fill(self._recipe(circuit).make[kind], circuit))
 
     def matches_recipe(self, piece: CircuitPiece, circuit: Circuit) -> bool:
-        """Return whether a piece has all lines of its recipe, and no other lines that a recipe could define.
+        """Return whether a piece has all lines of its recipe.
 
         Ignore a line of the piece if no recipe for this kind of piece has a line with the same first word.
         """
@@ -105,9 +101,9 @@ class EdgeTemplates:
         return shown == set(self._fill(self._recipe(circuit).shown.get(piece.kind, ()), circuit))
 
     def render_removal(self, piece: CircuitPiece, service: int) -> list[str]:
-        """Return the lines that remove a piece. If the piece names no service, use ``service``.
+        """Return the lines that remove a piece. ``service`` replaces a missing service of the piece.
 
-        Raise Refused if the edge lacks a needed BGP process.
+        Raise Refused if the edge lacks a BGP process that it needs.
         """
         number = piece.service or service
         values: dict[str, object] = {"vlan": piece.vlan, "domain": piece.domain}
@@ -148,7 +144,6 @@ class EdgeTemplates:
         return transport
 
     def _device_values(self, line: str) -> Mapping[str, str]:
-        """Return the values read from the device. Raise Refused if ``line`` needs a missing value."""
         if "{bgp}" in line and "bgp" not in self.known:
             raise Refused(f"edge {self.edge.name}: expected a BGP process, found none: configure BGP first")
         return self.known

@@ -1,7 +1,8 @@
 """The circuits of a Linux edge, derived from its interfaces (``ip link``) and their VLANs. Pure.
 
-Each service has a network device, which is a port of the edge's bridge. For ``evpn``, the device is a VXLAN device with
-the VNI. For ``qinq``, the device is an 802.1ad VLAN of the edge's core port. The device's name contains the service ID.
+Each service has a network device, which is a port of the edge's bridge and has the service ID in its name. For
+``evpn``, the device is a VXLAN device with the VNI. For ``qinq``, the device is an 802.1ad VLAN of the edge's core
+port.
 """
 
 from collections import Counter
@@ -30,7 +31,7 @@ VXLAN_PORT = 4789
 TAGGING = "802.1ad"
 LOCAL_KEYS = {4: "local", 6: "local6"}
 REMOTE_KEYS = {"group", "group6", "remote", "remote6"}
-"""The keys that iproute2 prints for the addresses of a VXLAN device. The keys differ by IP version."""
+"""The keys that iproute2 prints for the addresses of a VXLAN device, by group or remote and IP version."""
 
 
 class LinkInfo(BaseModel):
@@ -46,8 +47,8 @@ class LinkInfo(BaseModel):
 class LinuxLink(BaseModel):
     """One interface of ``ip -details -json link show``.
 
-    ``link`` is the underlying interface, such as the parent of a VLAN interface; None for an interface without an
-    underlying interface. iproute2 prints ``null`` for tunnels such as ``sit0``.
+    ``link`` is the underlying interface, such as the parent of a VLAN interface, or None. For tunnels such as ``sit0``,
+    iproute2 prints ``null``.
     """
 
     model_config = ConfigDict(strict=True)
@@ -68,7 +69,7 @@ class ServiceDevices:
     """The service devices of one edge for the given transports."""
 
     def __init__(self, edge: Edge, transports: Iterable[Transport]) -> None:
-        """Store the transports in ``transports`` that a Linux edge supports."""
+        """Store those ``transports`` that a Linux edge supports."""
         self._edge = edge
         self.transports = {transport.name: transport for transport in transports if transport.kind in PREFIXES}
 
@@ -130,9 +131,7 @@ class ServiceDevices:
 
 
 BRIDGE_SETTINGS = {"vlan_filtering": 1, "vlan_default_pvid": 0, "vlan_protocol": "802.1Q"}
-"""The required parameters of the bridge. With another ``vlan_default_pvid``, the default VLAN would connect all new
-devices.
-"""
+"""The required parameters of the bridge: another ``vlan_default_pvid`` would put all new devices into one VLAN."""
 UNTAGGED = frozenset({"PVID", "Egress Untagged"})
 
 VlanFlags = Mapping[int, frozenset[str]]
@@ -195,10 +194,7 @@ class LinuxEdgeReading:
         return EdgeObserved(circuits=sort_circuits(circuits), parts=(*remnants, *unserved), foreign=foreign, down=down)
 
     def _is_down(self, circuit: Circuit) -> bool:
-        """Return whether the circuit's port is down.
-
-        A circuit whose service device is down is incomplete, not down.
-        """
+        """Return whether the circuit's port is down. A circuit whose service device is down is incomplete instead."""
         return "UP" not in self._links[circuit.port].flags
 
     def _find_devices(self) -> Iterator[ServiceDevice]:
@@ -257,7 +253,6 @@ class LinuxEdgeReading:
         return self._list_vlans(port) & managed
 
     def _find_unserved_vlans(self, tagged: Mapping[PortName, VlanSet], served: set[int]) -> Iterator[CircuitRemnant]:
-        """Yield a remnant for each managed VLAN on a customer port, if no service device carries the VLAN."""
         first = next(iter(self._services.transports.values()), None)
         for port, vlans in tagged.items():
             for vlan in vlans if first else ():

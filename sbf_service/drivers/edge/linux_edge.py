@@ -5,9 +5,8 @@ circuit consists of one VLAN on two bridge ports: untagged on a service device, 
 service device removes the tag, so the VLAN ID of a cluster can differ from site to site. In an EVPN fabric, FRR's bgpd
 with ``advertise-all-vni`` announces a VNI when the service device of the VNI comes up.
 
-A new service device is in no VLAN. SBF adds the VLAN while the service device is down, and brings the service device up
-last. When SBF removes a circuit, SBF first removes the VLAN from the customer port. Therefore frames of two clusters
-are never mixed.
+SBF adds the VLAN while the service device is down, and brings the device up last. To remove a circuit, SBF first
+removes the VLAN from the customer port. Therefore frames of two clusters are never mixed.
 """
 
 from collections.abc import Iterable, Iterator
@@ -38,7 +37,6 @@ ALREADY_DONE = {"link add": "File exists", "link del": "Cannot find device"}
 """The messages that iproute2 prints for a line that was already applied."""
 
 ProgramLines = tuple[str, tuple[str, ...]]
-"""A program (``ip`` or ``bridge``), and the lines of one batch."""
 
 _LINKS = TypeAdapter(list[LinuxLink])
 
@@ -66,13 +64,12 @@ class LinuxEdge:
     def apply(self, difference: EdgeDifference) -> None:
         """Apply a difference. A refused line does not stop the following lines.
 
-        If a line that removes a circuit or remnant is refused, add only circuits that share no VLAN with the circuits
-        and remnants to remove. If the VLAN of one of these remnants is unknown, add no circuit. Any other added
-        circuit could connect its own service with the service that was not removed.
+        If the removal of a circuit or remnant is refused, add only circuits that share no VLAN with the circuits and
+        remnants to remove. If the VLAN of a remnant to remove is unknown, add no circuit. Otherwise, two services could
+        be connected.
 
-        After the last line, raise Refused with the messages of all refused lines. If the transport of an added circuit
-        is unknown, or if the topology lacks a field of the edge that this transport needs, raise Refused and send no
-        line.
+        Raise Refused after the last line, with the messages of all refused lines. Raise Refused before the first line
+        if the transport of an added circuit is unknown, or needs a field of the edge that the topology lacks.
         """
         self._check_transports(difference.add)
         failures = self._run(self._render_removals(difference))
@@ -97,7 +94,6 @@ class LinuxEdge:
         self._shell.close()
 
     def _check_transports(self, circuits: Circuits) -> None:
-        """Raise Refused if a transport is unknown, or needs a field of the edge that the topology lacks."""
         for circuit in circuits:
             wanted = f"edge {self._edge.name}: wanted a circuit of transport {circuit.transport}"
             transport = self._services.transports.get(circuit.transport)
@@ -107,7 +103,6 @@ class LinuxEdge:
                 raise Refused(f"{wanted}, found no {missing} in the topology: add the edge's {missing}")
 
     def _run(self, batches: Iterable[ProgramLines]) -> list[BatchFailure]:
-        """Run batches, and return the failures. Omit the failures of lines that had been applied before."""
         failures = (failure for program, lines in batches for failure in run_batch(self._shell, program, lines))
         return [failure for failure in failures if not _is_already_done(failure)]
 

@@ -17,7 +17,6 @@ from virtcloud.model.values import PortName, VlanId
 SHUTDOWN_LINES = frozenset({"shutdown", "state suspend", "disable"})
 """Lines that prevent a port, a subinterface or a VLAN from carrying frames."""
 NAMES = re.compile(r"name (?P<vlan>.+)|l2 vfi (?P<vfi>\S+)(?: .*)?")
-"""Lines that contain the name of a VLAN or of a VFI."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +93,8 @@ def derive_circuits(templates: EdgeTemplates, reading: EdgeReading, scope: EdgeS
 def find_foreign_domains(templates: EdgeTemplates, reading: EdgeReading) -> dict[str, PieceGroup]:
     """Return the groups that are in no service of the edge's transports, by domain.
 
-    The result is empty on platforms without numbered bridge domains: on these platforms, the domain of a circuit is
-    never the domain of pieces that SBF did not create.
+    The result is empty on platforms without numbered bridge domains, where pieces that SBF did not create share no
+    domain with circuits.
     """
     groups = group_pieces(reading) if templates.dialect.numbered_domains else []
     return {group.domain: group for group in groups if not any(map(templates.transport, group.services))}
@@ -104,24 +103,22 @@ def find_foreign_domains(templates: EdgeTemplates, reading: EdgeReading) -> dict
 def _omit_own_vlans(
     templates: EdgeTemplates, foreign: Iterable[ForeignVlan], own: Iterable[Circuit | CircuitRemnant]
 ) -> tuple[ForeignVlan, ...]:
-    """Return ``foreign``. If the platform has numbered bridge domains, omit the VLANs of SBF's circuits and remnants.
+    """Return ``foreign``, without the VLANs in ``own`` if the platform has numbered bridge domains.
 
-    ``own`` contains these circuits and remnants. On such a platform, the bridge domain with the number of a VLAN may be
-    in other use, while SBF has the VLAN on a port in another domain. If this VLAN counted as foreign, SBF could not
-    remove the VLAN from the port. The driver refuses new circuits in a bridge domain in other use.
+    ``own`` contains SBF's circuits and remnants. SBF may have a VLAN on a port, while the bridge domain with the VLAN's
+    number is in other use. If this VLAN counted as foreign, SBF could not remove it from the port. The driver refuses
+    new circuits in such a bridge domain.
     """
     vlans = {subject.vlan for subject in own} if templates.dialect.numbered_domains else set()
     return tuple(other for other in foreign if other.vlan not in vlans)
 
 
 def _is_down(templates: EdgeTemplates, group: PieceGroup, circuit: Circuit, reading: EdgeReading) -> bool:
-    """Return whether the circuit's port, the core port, or any piece of the circuit is shut down."""
     pieces = _select_pieces(group.pieces, templates.dialect.ports.canonical(circuit.port), circuit.vlan)
     return any(piece.port in reading.down or SHUTDOWN_LINES & piece.body for piece in pieces)
 
 
 def _select_pieces(pieces: Iterable[CircuitPiece], port: str | None, vlan: int | None) -> list[CircuitPiece]:
-    """Return the pieces with this port and VLAN ID, and all pieces that are on the core port or on no port."""
     return [
         piece
         for piece in pieces
@@ -132,7 +129,7 @@ def _select_pieces(pieces: Iterable[CircuitPiece], port: str | None, vlan: int |
 def _find_foreign_vlan(
     templates: EdgeTemplates, group: PieceGroup, ports: dict[str, PortName], scope: EdgeScope
 ) -> ForeignVlan | None:
-    """Return the group's VLAN if SBF manages this VLAN ID and the VLAN is foreign; otherwise None.
+    """Return the group's VLAN if it is managed and foreign; otherwise None.
 
     The VLAN is foreign in each of these cases:
 
@@ -142,8 +139,8 @@ def _find_foreign_vlan(
     - The platform has numbered bridge domains, and the VLAN ID is the number of a bridge domain without managed
       services.
 
-    Return None on platforms with neither device-wide VLANs nor numbered bridge domains. Also return None for a group in
-    a managed service: :func:`_check_ownership` checks such a group.
+    Return None on platforms with neither device-wide VLANs nor numbered bridge domains, and for a group in a managed
+    service, which :func:`_check_ownership` checks.
     """
     vlan = int(group.domain) if group.domain.isdigit() else 0
     is_numbered = templates.has_vlan_domains
@@ -175,7 +172,6 @@ def _check_vpn_ids(templates: EdgeTemplates, scope: EdgeScope) -> None:
 
 
 def _find_managed_ports(templates: EdgeTemplates, reading: EdgeReading, scope: EdgeScope) -> dict[str, PortName]:
-    """Return the managed ports by canonical name. Raise Unsafe for a port that does not exist."""
     ports = {templates.dialect.ports.canonical(port): port for port in scope.ports}
     for canonical, port in ports.items():
         if canonical not in reading.ports:
@@ -239,8 +235,8 @@ def _build_remnant(
 ) -> CircuitRemnant:
     """Return the remnant of an incomplete circuit.
 
-    Each remnant needs a service, or a port with a VLAN. If neither is known, the remnant names the first service of the
-    first transport.
+    A remnant needs a service, or a port with a VLAN. If the circuit has neither, the remnant names the first service of
+    the first transport.
     """
     transport = templates.transport(group.service) or next(iter(templates.transports), None)
     if transport is None:
@@ -254,7 +250,6 @@ def _build_remnant(
 
 
 def _is_complete(templates: EdgeTemplates, group: PieceGroup, attachment: CircuitPiece, circuit: Circuit) -> bool:
-    """Return whether the circuit has one piece of each necessary kind, with exactly the lines that SBF would create."""
     pieces = [*_select_pieces(group.core, attachment.port, attachment.vlan), attachment]
     kinds = Counter(piece.kind for piece in pieces)
     exists_once = kinds == Counter(templates.kinds(circuit))

@@ -1,8 +1,7 @@
 """The driver for switches with a candidate configuration: load, compare, commit with a timer, read back, confirm.
 
-A difference is applied completely or not at all. The device reverts a commit that SBF does not confirm within
-:data:`~sbf_service.drivers.transport.napalm_session.REVERT_AFTER_S` seconds. The driver confirms a commit only after
-the read-back.
+A difference is applied completely or not at all. The device reverts a commit that SBF does not confirm, after the
+read-back, within :data:`~sbf_service.drivers.transport.napalm_session.REVERT_AFTER_S` seconds.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,9 +35,9 @@ class CandidateSession(Protocol):
     """A session that reads and changes a device's configuration.
 
     The session connects on first use, and again on first use after :meth:`close`. Every method except :meth:`close` can
-    raise Refused or Unreachable. Refused: the device rejected a request. Unreachable: the device does not answer, ended
-    the session, or is being configured by another user. Before a method raises Unreachable, the method closes the
-    session; the device then reverts an unconfirmed commit.
+    raise Refused (the device rejected a request) or Unreachable (the device does not answer, ended the session, or is
+    being configured by another user). Before a method raises Unreachable, it closes the session, so that the device
+    reverts an unconfirmed commit.
     """
 
     def show(self) -> Sequence[str]:
@@ -56,7 +55,7 @@ class CandidateSession(Protocol):
     def confirm(self) -> None:
         """Confirm the commit and unlock the configuration.
 
-        A confirmed commit survives a restart of the device, unless the session is of the class :class:`SavesStartup`.
+        A confirmed commit survives a restart, unless the session is a :class:`SavesStartup`.
         """
 
     def revert(self) -> None:
@@ -99,8 +98,7 @@ class CandidateDialect:
 
     ``see`` parses the answers of :meth:`CandidateSession.show`, and raises ValueError for an unknown answer. ``lines``
     returns the lines to load for a difference and a reading. ``show`` contains the commands whose answers ``see``
-    parses; error messages and the documentation print these commands. ``documented_lines`` are only for the
-    documentation.
+    parses, only for messages and the documentation. ``documented_lines`` are only for the documentation.
     """
 
     title: str
@@ -113,13 +111,11 @@ class CandidateDialect:
     closed_first: Callable[[SwitchDifference, Any], tuple[PortName, ...]] = lambda _difference, _reading: ()
     """Returns the ports on which ``lines`` sets an empty list of allowed VLANs.
 
-    This field is for platforms where a trunk without a list allows every VLAN. The driver checks these ports in the
-    candidate before the commit.
+    On some platforms, a trunk without a list allows every VLAN. The driver therefore checks these ports before the
+    commit.
     """
     unclosed: Callable[[SwitchDifference, tuple[PortName, ...], str], list[str]] = lambda _difference, _ports, _text: []
-    """Checks the ports of ``closed_first`` in the candidate and returns the ports' faults. Raises ValueError if the
-    candidate cannot be parsed.
-    """
+    """Returns the faults of the ports of ``closed_first`` in the candidate; raises ValueError for an unknown text."""
     ports: PortNames = field(default_factory=lambda: PortNames({}))
     shows_every_port: bool = True
     vlans_are_local: bool = False
@@ -147,7 +143,7 @@ class CandidateSwitch:
         return derive_observed_state(self._name, self._dialect, self._reading, scope)
 
     def apply(self, difference: SwitchDifference) -> None:
-        """Apply the complete difference, read back, and confirm the commit. On any error, revert the whole change."""
+        """Apply the complete difference, read back, and confirm the commit. After an error, revert the whole change."""
         reading, self._reading = self._reading or self.read_all(), None
         check_reserved_vlans(self._name, difference, reading)
         try:
@@ -172,7 +168,7 @@ class CandidateSwitch:
     def read_neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:  # noqa: ARG002 - one request for all
         """Read all neighbours with one request.
 
-        Raise Refused if the platform does not support this request. Raise Unsafe for an unknown answer.
+        Raise Refused if the platform does not support this request, and Unsafe for an unknown answer.
         """
         if self._dialect.neighbours is None or not isinstance(self._session, QueriesNeighbours):
             raise Refused(f"switch {self._name}: SBF cannot read the neighbours of {self._dialect.title}")
@@ -204,7 +200,7 @@ class CandidateSwitch:
         self._session.confirm()
 
     def _revert(self) -> None:
-        """Revert the change. If the device refuses, end the session: the device then reverts an unconfirmed commit.
+        """Revert the change, or end the session: the device then reverts an unconfirmed commit.
 
         Without a revert, the next reading could show a commit that the device reverts later.
         """
@@ -217,8 +213,7 @@ class CandidateSwitch:
     def _check_candidate(self, difference: SwitchDifference, closed: tuple[PortName, ...]) -> None:
         """Raise Refused if a port of ``closed`` allows a VLAN that the difference does not add to this port.
 
-        One commit contains both the empty lists of allowed VLANs of the ports in ``closed``, and the VLANs of the
-        difference. Separately committed lists would stay empty if the commit of the VLANs failed.
+        One commit both closes these ports and adds the VLANs: after two commits, the lists could stay empty.
         """
         if not isinstance(self._session, ShowsCandidate):
             raise Refused(f"switch {self._name}: SBF cannot read the candidate configuration of {self._dialect.title}")
@@ -244,8 +239,8 @@ class CandidateSwitch:
 def find_unapplied(dialect: CandidateDialect, difference: SwitchDifference, reading: SwitchReading) -> Iterator[str]:
     """Yield an error text for each part of a difference that the reading does not show.
 
-    Do not compare the ports in ``put_back``: a fault of one released port must not revert the VLANs of all clusters.
-    The worker reads the switch later, and reports such a port.
+    Ignore the ports in ``put_back``: a fault of one released port must not revert the VLANs of all clusters. The worker
+    reports such a port after its next reading.
     """
     if missing := difference.create - reading.vlans:
         yield f"wanted VLAN {missing} to exist, found none"

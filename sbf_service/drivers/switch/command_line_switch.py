@@ -1,4 +1,4 @@
-"""The driver for every switch with a command line. The dialect defines the commands."""
+"""The driver for every switch with a command line, whose commands a dialect defines."""
 
 from collections.abc import Iterator, Sequence
 
@@ -49,7 +49,7 @@ class CommandLineSwitch:
         self._reading: SwitchReading | None = None
 
     def read(self, scope: SwitchScope) -> SwitchObserved:
-        """Read the switch with a few commands. The number of commands does not depend on the number of VLANs."""
+        """Read the switch with a few commands. Their number does not depend on the number of VLANs."""
         self._conversation.close_if_lost()
         self._reading = self.read_all()
         return derive_observed_state(self._name, self._dialect, self._reading, scope)
@@ -68,13 +68,12 @@ class CommandLineSwitch:
     def apply(self, difference: SwitchDifference) -> None:
         """Apply a difference without saving the configuration.
 
-        First empty the lists of allowed VLANs that must be empty, and read these lists back. A port becomes a trunk
-        only after its list was read as empty. If the switch refuses a command, continue with the remaining commands,
-        because these commands can concern other clusters. After the last command, raise Refused with all faults.
+        First empty the lists of allowed VLANs that must be empty: a port becomes a trunk only after its list was read
+        as empty. After a refused command, continue with the others, which can concern other clusters, and raise Refused
+        with all faults at the end.
 
-        Raise Refused before the first change if the switch reserves a VLAN ID of the difference. If a port still
-        carries every VLAN after the commands that should have emptied its list, raise Refused without sending further
-        commands.
+        Raise Refused before the first change if the switch reserves a VLAN ID of the difference. Raise Refused without
+        further commands if a port still carries every VLAN after the commands that should have emptied its list.
         """
         reading, self._reading = self._reading or self.read_all(), None
         check_reserved_vlans(self._name, difference, reading)
@@ -88,7 +87,7 @@ class CommandLineSwitch:
             raise build_refusal(f"switch {self._name}: ", faults)
 
     def save(self) -> bool:
-        """Write the startup configuration. Return True.
+        """Write the startup configuration and return True.
 
         Raise Refused if the switch does not print that the configuration was saved.
         """
@@ -102,7 +101,7 @@ class CommandLineSwitch:
     def read_neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:
         """Read all neighbours with one command.
 
-        Raise Refused if the dialect has no command for neighbours. Raise Unsafe if the answer cannot be parsed.
+        Raise Refused if the dialect has no command for neighbours, and Unsafe if the answer cannot be parsed.
         """
         form = self._dialect.lldp
         if form is None:
@@ -130,11 +129,11 @@ class CommandLineSwitch:
     ) -> tuple[SwitchDifference, list[ChangeFault]]:
         """Read the switch again. Return the remaining difference, and a fault for each port that is not closed.
 
-        A trunk is closed if its list of allowed VLANs was read as empty. An access port is closed if the port was read
-        as vacated. The remaining difference contains no additions to ports that are not closed.
+        A trunk is closed if its list was read as empty, an access port if it was read as vacated. The remaining
+        difference adds no VLANs to other ports.
 
-        If a port still carries every VLAN, raise Refused: this port would also carry every created VLAN. The error also
-        contains ``before``, the faults of the commands that should have closed the ports.
+        Raise Refused, with the faults ``before``, if a port still carries every VLAN: it would also carry every created
+        VLAN.
         """
         after = self.read_all()
         unclosed = find_unclosed_ports(self._dialect, difference, reading, after)
@@ -147,10 +146,10 @@ class CommandLineSwitch:
     def _send(self, commands: Sequence[str], difference: SwitchDifference) -> Iterator[ChangeFault]:
         """Send commands block by block, and yield a fault for each refused command.
 
-        If the last command of a block leaves a mode, the first command enters this mode. If the device refuses the
-        first command, the last command leaves the configuration mode instead. In this case, enter the configuration
-        mode again before the next block. Otherwise, the last command of the next block could end the session. If the
-        device refuses the configuration mode, send no further block.
+        Normally, the first command of a block enters a mode, and the last command leaves it. After a refused first
+        command, the last command leaves the configuration mode instead. Then enter the configuration mode again:
+        otherwise, the next block could end the session. Send no further block if the device refuses the configuration
+        mode.
         """
         dialect, refused_ports = self._dialect, set[str]()
         opening = dialect.configure

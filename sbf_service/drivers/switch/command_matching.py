@@ -1,7 +1,7 @@
 """Matches commands with a dialect's templates: the VLAN IDs and ports of a command, and the blocks of commands. Pure.
 
-SBF reports a refused command to the owners of the clusters that the command concerns. To find these clusters, SBF
-matches the command with the dialect's templates, and reads the VLAN IDs or the port from the command.
+SBF reports a refused command to the owners of the clusters that it concerns, and therefore finds the VLAN IDs or the
+port in the command.
 """
 
 import re
@@ -14,23 +14,16 @@ from virtcloud.model.switch_state import SwitchDifference
 from virtcloud.model.vlans import VlanSet
 
 EXIT_COMMANDS = frozenset({"exit", "quit"})
-"""The commands that leave a configuration mode."""
 _FIELDS = {"port": r"(?P<port>\S.*?)", "name": r"\S+", "vlan": r"(?P<vlan>\d+)", "vlans": r"(?P<vlans>\d.*)"}
 
 
 def find_command_vlans(dialect: Dialect, line: str, block: Sequence[str], difference: SwitchDifference) -> VlanSet:
-    """Return the VLAN IDs that the command ``line`` concerns: the result of :func:`_find_named_vlans` for the command.
-
-    If this result is empty, return the result for all commands of ``block``, the block that contains the command.
-    """
+    """Return the VLAN IDs that the command ``line`` names or, if there are none, those that its ``block`` names."""
     return _find_named_vlans(dialect, [line], difference) or _find_named_vlans(dialect, block, difference)
 
 
 def find_command_ports(dialect: Dialect, line: str, block: Sequence[str]) -> frozenset[str]:
-    """Return the port that the command ``line`` names.
-
-    If ``line`` names no port, return all ports that ``block`` names.
-    """
+    """Return the port that the command ``line`` names or, without one, all ports that its ``block`` names."""
     return _find_named_ports(dialect, [line]) or _find_named_ports(dialect, block)
 
 
@@ -42,8 +35,8 @@ def is_enabling(dialect: Dialect, line: str) -> bool:
 def split_command_blocks(dialect: Dialect, commands: Sequence[str]) -> Iterator[list[str]]:
     """Yield blocks of commands.
 
-    A block consists of all commands from a command that enters a mode to the command that leaves this mode. Consecutive
-    commands that need no mode are also a block.
+    A block enters a mode, and ends with the command that leaves the mode. Consecutive commands that need no mode are
+    also a block.
     """
     block: list[str] = []
     is_modeless = False
@@ -61,7 +54,7 @@ def split_command_blocks(dialect: Dialect, commands: Sequence[str]) -> Iterator[
 
 
 def split_before_enabling(dialect: Dialect, block: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the parts of a block. Each command that enables a port is the first command of a part."""
+    """Yield the parts of a block, which begin at each command that enables a port."""
     part: list[str] = []
     for command in block:
         if part and is_enabling(dialect, command):
@@ -72,7 +65,6 @@ def split_before_enabling(dialect: Dialect, block: Sequence[str]) -> Iterator[li
 
 
 def _enters_no_mode(dialect: Dialect, line: str) -> bool:
-    """Return whether a command is from a template without a configuration mode, such as ``no vlan {vlans}``."""
     templates = (template for group in _list_groups(dialect) if not EXIT_COMMANDS & {*group} for template in group)
     return any(pattern.fullmatch(line) for pattern in _compile_templates(tuple(templates)))
 

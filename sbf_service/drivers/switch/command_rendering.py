@@ -33,9 +33,7 @@ def render_commands(dialect: Dialect, difference: SwitchDifference, reading: Swi
 def render_closing_commands(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> list[str]:
     """Return the commands that vacate access ports, and that empty other ports' lists of allowed VLANs.
 
-    The access ports are those in ``difference.close``. The other ports are those of :func:`find_ports_to_prepare`,
-    which need no commands if ``dialect.prepare`` is empty. The driver reads the effect of these commands back before it
-    sends the commands of :func:`render_change_commands`.
+    The driver reads the effect back before it sends the commands of :func:`render_change_commands`.
     """
     vacated = [port for port in difference.close if port in difference.access]
     prepared = [port for port in find_ports_to_prepare(difference, reading, dialect) if dialect.prepare]
@@ -48,8 +46,8 @@ def render_closing_commands(dialect: Dialect, difference: SwitchDifference, read
 def render_change_commands(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> list[str]:
     """Return the commands to send after the commands of :func:`render_closing_commands`.
 
-    The order of the commands is: removals, creations, additions, restorations of port uses. ``reading`` is the
-    configuration that SBF read from the switch before it sent the commands of :func:`render_closing_commands`.
+    The order is: removals, creations, additions, restorations of port uses. ``reading`` is from before the commands of
+    :func:`render_closing_commands`.
     """
     access = difference.access
     vacated = [port for port in access if port in difference.remove and port not in difference.close]
@@ -74,8 +72,7 @@ def find_ports_to_prepare(
 ) -> tuple[PortName, ...]:
     """Return the ports whose list of allowed VLANs SBF must empty before it adds VLANs.
 
-    These ports are the open trunks, and the ports on which VLANs cannot be allowed yet (``PortReading.ready`` is
-    false).
+    These are the open trunks, and the ports that are not ready (``PortReading.ready``).
     """
     new = (port for port in difference.add if not (find_port(dialect, reading, port) or PortReading()).ready)
     trunks = dict.fromkeys(port for port in (*difference.close, *new) if port not in difference.access)
@@ -85,8 +82,8 @@ def find_ports_to_prepare(
 def find_ports_to_close(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> tuple[PortName, ...]:
     """Return the ports that :func:`render_closing_commands` closes.
 
-    These are the access ports to vacate and, if the dialect has commands that empty a list of allowed VLANs
-    (``prepare``), the ports of :func:`find_ports_to_prepare`.
+    These are the access ports to vacate and, if the dialect has ``prepare``, the ports of
+    :func:`find_ports_to_prepare`.
     """
     vacated = (port for port in difference.close if port in difference.access)
     return (*vacated, *(find_ports_to_prepare(difference, reading, dialect) if dialect.prepare else ()))
@@ -105,7 +102,7 @@ def find_unclosed_ports(
 def drop_ports(difference: SwitchDifference, ports: Collection[PortName]) -> SwitchDifference:
     """Return the difference without additions to ``ports``.
 
-    Also omit the creation of VLANs that only these ports need.
+    Omit also the creation of VLANs that only these ports need.
     """
     add = {port: vlans for port, vlans in difference.add.items() if port not in ports}
     needed = VlanSet(vlan for vlans in add.values() for vlan in vlans)
@@ -134,7 +131,7 @@ def _restore_line(kept: RestorableLine, use: PortUse, now: Commands) -> Commands
 def _render_rejoining(dialect: Dialect, reading: SwitchReading, port: PortName, use: PortUse) -> Iterator[str]:
     """Yield the commands that restore a port's untagged VLAN.
 
-    This function is for platforms where the configuration of a VLAN lists the VLAN's ports.
+    This is necessary on platforms where the configuration of a VLAN lists the VLAN's ports.
     """
     now = find_port(dialect, reading, port) or PortReading()
     before = VlanSet(vlan for vlan in (use.access, use.native) if vlan is not None)
@@ -199,8 +196,8 @@ def _fill_template(
 ) -> Iterator[str]:
     """Yield the lines of a template.
 
-    A template with ``{vlan}`` is repeated for each VLAN ID. A template with ``{vlans}`` is repeated for each group of
-    ranges that fits in one command. If ``vlans`` is None, yield each line of the template once.
+    A template with ``{vlan}`` is repeated for each VLAN ID, and a template with ``{vlans}`` for each group of ranges
+    that fits in one command. Without ``vlans``, yield each line once.
     """
     spelt = "" if port is None else dialect.ports.spelt(dialect.ports.canonical(port))
     for values in _template_values(dialect, template, vlans, 1 if runs_only else dialect.most_ranges):

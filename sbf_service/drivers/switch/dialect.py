@@ -27,16 +27,15 @@ class PortReading:
     """The configuration read from one port, with all tagged and untagged VLANs, managed or not.
 
     - ``ready``: VLANs can be allowed on the port in its present state.
-    - ``open``: the port carries all VLANs, or would carry all VLANs if the neighbour negotiated a trunk.
+    - ``open``: the port carries all VLANs, or would if the neighbour negotiated a trunk.
     - ``access``: the VLAN ID of a port that accepts only untagged frames.
     - ``off``: the port is shut down.
-    - ``dormant``: the list of allowed VLANs that takes effect when the port becomes a trunk; None if the port has no
-      list (the trunk would allow every VLAN).
+    - ``dormant``: the list of allowed VLANs of the port as a trunk; None without a list (the trunk would allow every
+      VLAN).
     - ``lines``: the lines of the port's configuration.
     - ``others``: the VLAN IDs that the port accepts because of configuration that SBF did not make.
 
-    ``mode``, ``native`` and ``lines`` show whether the port has a configuration that SBF did not make ("other use"),
-    and how SBF can restore this configuration.
+    ``mode``, ``native`` and ``lines`` show an "other use" of the port, and how SBF can restore it.
     """
 
     tagged: VlanSet = field(default_factory=VlanSet)
@@ -57,8 +56,7 @@ class PortReading:
     def is_closed(self) -> bool:
         """Whether the port is not ``open``, and its list of allowed VLANs contains at most the default VLAN.
 
-        The list is ``tagged`` if the port is ``ready``, otherwise ``dormant``. A port without a list is not closed.
-        Untagged VLANs are not considered.
+        A port without a list is not closed. Untagged VLANs are not considered.
         """
         listed = self.tagged if self.ready else self.dormant
         return not self.open and listed is not None and not listed - DEFAULT_VLAN
@@ -92,7 +90,7 @@ class PortNames:
     def canonical(self, name: str) -> str:
         """Return the canonical name: ``Gi1/0/1`` is ``GigabitEthernet1/0/1``.
 
-        From a name of an unknown kind, remove only the spaces around the number.
+        A name of an unknown kind only loses the spaces around the number.
         """
         kind, number = _split_port_name(name)
         for long, short_forms in self.kinds.items():
@@ -109,9 +107,9 @@ class PortNames:
 class RestorableLine(NamedTuple):
     """A kind of configuration line that SBF may change on a port, and restores when SBF no longer manages the port.
 
-    A ``start`` that ends with a space is the beginning of the line. Any other ``start`` is the whole line. If the port
-    had no such line before SBF managed the port, SBF sends ``undo``. ``undo`` is empty if the restoration of another
-    line has the same effect. If ``mode`` is set, SBF restores the line only on ports of this mode.
+    A ``start`` that ends with a space is the beginning of the line; any other is the whole line. SBF sends ``undo`` if
+    the port had no such line before; it is empty if restoring another line has the same effect. If ``mode`` is set, the
+    line is restored only on ports of this mode.
     """
 
     start: str
@@ -152,8 +150,7 @@ class PortConventions(Protocol):
 class Dialect:
     """The commands and answers of a platform.
 
-    ``see`` parses the answers to ``show``, in the order of the commands. ``see`` raises ValueError for an unknown
-    answer.
+    ``see`` parses the answers to ``show``, in the order of the commands, and raises ValueError for an unknown answer.
     """
 
     title: str
@@ -163,20 +160,20 @@ class Dialect:
     create: Commands
     delete: Commands
     prepare: Commands
-    """Commands that set an empty list of allowed VLANs. The driver reads the list back before any other change.
+    """Commands that set an empty list of allowed VLANs, which the driver reads back before any other change.
 
-    ``prepare`` is empty on platforms whose trunks allow no VLAN by default.
+    Empty on platforms whose trunks allow no VLAN by default.
     """
     allow: Commands
     remove: Commands
     save: Commands
     saved: re.Pattern[str]
-    """The output of the last command of ``save`` after a successful save. Any other output is a failure."""
+    """The output of the last command of ``save`` after a successful save."""
     errors: re.Pattern[str]
     trunk: Commands = ()
     """Commands that make a port with an empty list of allowed VLANs a trunk.
 
-    ``trunk`` is empty on platforms where the commands of ``prepare`` also make the port a trunk.
+    Empty on platforms where the commands of ``prepare`` also make the port a trunk.
     """
     empty: Commands = ()
     """Commands to send instead of ``remove`` when no VLAN would remain on the port."""
@@ -185,41 +182,38 @@ class Dialect:
     vacate: tuple[Commands, ...] = ()
     """Commands that remove an access port from all VLANs.
 
-    On platforms where a port must be in a VLAN, these commands shut the port down. A template with ``{vlan}`` is
-    repeated for each untagged VLAN ID.
+    They shut the port down on platforms where a port must be in a VLAN. A template with ``{vlan}`` is repeated for each
+    untagged VLAN ID.
     """
     unused: frozenset[str] = frozenset({"", "access"})
     """The modes of ports that were never configured.
 
-    A port in one of these modes is unused if the port's untagged VLAN is the default VLAN.
+    A port in one of these modes is unused if its untagged VLAN is the default VLAN.
     """
     kept: tuple[RestorableLine, ...] = ()
     """The lines that SBF may change on a port and restores later, in the order of restoration.
 
-    If the dialect has ``trunk``, SBF restores the lines of a trunk in reverse order. So a port never carries every VLAN
-    during a restoration. On platforms where the configuration of a VLAN lists the VLAN's ports, ``kept`` is empty, and
-    ``access`` restores the VLAN.
+    SBF restores the lines of a trunk in reverse order if the dialect has ``trunk``, so that a port never carries every
+    VLAN. Empty on platforms where the configuration of a VLAN lists the VLAN's ports: there, ``access`` restores the
+    VLAN.
     """
     leave_vlans: Commands = ()
     """Commands that restore a port that was in no VLAN, on platforms whose VLAN configuration lists the ports."""
     enable: str = "no shutdown"
-    """The command that enables a port. SBF does not send this command after a refused command on the port."""
+    """The command that enables a port. SBF does not send it after a refused command on the port."""
     disable: str = "shutdown"
     configure: Commands = ("configure terminal",)
     leave: Commands = ("end",)
     instead: Mapping[str, Commands] = field(default_factory=dict)
-    """Alternatives to commands of ``show``, by command. If the device refuses the command or the answer is empty, the
-    driver sends the alternatives in order, until the device gives an answer that is not empty. ``see`` parses this
-    answer instead of the answer to the command.
+    """Alternatives to commands of ``show``, by command.
+
+    If the device refuses the command or the answer is empty, the driver sends the alternatives until an answer is not
+    empty. ``see`` parses this answer.
     """
     may_fail: frozenset[str] = frozenset()
-    """Templates that some models refuse. The driver ignores a refusal of such a command.
-
-    If the device refuses a configuration command and the change fails, the read-back detects the failure. If the device
-    refuses a command of ``show``, the answer counts as empty.
-    """
+    """Templates that some models refuse, without an error. A refused command of ``show`` has an empty answer."""
     answers: Mapping[str, str] = field(default_factory=dict)
-    """Questions of the device, each with the reply. A question is a pattern that matches the end of the output."""
+    """Questions of the device (patterns that match the end of the output), each with the reply."""
     ports: PortNames = field(default_factory=lambda: PortNames({}))
     shows_every_port: bool = True
     vlans_are_local: bool = False
@@ -234,7 +228,7 @@ class Dialect:
     privileged: bool = False
     """Whether some accounts need the command ``enable`` and its password after the login."""
     lldp: LldpFormat | None = None
-    """The command that shows neighbours, and the form of the answer. None if SBF cannot read the neighbours."""
+    """The command that shows neighbours, and the form of the answer. None if SBF cannot read neighbours."""
 
     def format_ranges(self, ranges: Sequence[tuple[int, int]]) -> str:
         """Return ranges in the spelling of the device's commands."""
@@ -244,8 +238,7 @@ class Dialect:
 def find_port(conventions: PortConventions, reading: SwitchReading, port: str) -> PortReading | None:
     """Return the reading of a port by any form of its name.
 
-    For a port that the answers do not show, the result depends on the platform: None on a platform that shows every
-    port, an empty reading on all other platforms.
+    For a port that the answers do not show, return None if the platform shows every port, otherwise an empty reading.
     """
     port_reading = reading.ports.get(conventions.ports.canonical(port))
     return PortReading() if port_reading is None and not conventions.shows_every_port else port_reading

@@ -1,13 +1,12 @@
 """The driver for Linux switches: VLAN-aware bridges, configured with iproute2's ``bridge`` (bridge(8)).
 
 On a trunk, SBF does not change VLAN IDs outside the managed scope, tagged or untagged. A managed VLAN ID that is
-untagged on a trunk, or is the trunk's default VLAN (PVID), is *in other use*: the VLAN serves something other than
-clusters. If SBF changed this VLAN, SBF could disconnect the VLAN's user, or connect the user to a cluster. The driver
-therefore raises Unsafe.
+untagged or the default VLAN (PVID) of a trunk is *in other use*. The driver then raises Unsafe: a change could
+disconnect the VLAN's user, or connect the user to a cluster.
 
 An access port carries one managed VLAN untagged. SBF removes other managed VLANs and VLAN 1 from the port. For any
-other untagged VLAN on the port, the driver raises Unsafe, unless the port was adopted or SBF has configured the port
-before. From an adopted or already configured port, SBF removes every VLAN except the wanted VLAN.
+other untagged VLAN, the driver raises Unsafe, unless the port was adopted or SBF has configured it before. From such a
+port, SBF removes every VLAN except the wanted VLAN.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -66,8 +65,7 @@ class LinuxBridge:
     def read(self, scope: SwitchScope) -> SwitchObserved:
         """Read the managed ports, and the managed VLAN IDs that other ports carry, in one round trip.
 
-        Ignore ports in ``scope.returned`` that no longer belong to a bridge: when a port left its bridge, the kernel
-        deleted the port's VLANs.
+        Ignore ports in ``scope.returned`` without a bridge: the kernel deleted their VLANs when they left the bridge.
         """
         entries, devices = self._query()
         attached = {device.name for device in devices if device.master is not None}
@@ -215,7 +213,7 @@ def _check_existing(name: Name, devices: Sequence[BridgeLink], scope: SwitchScop
 
 
 def _check_filtering(name: Name, devices: Sequence[BridgeLink], scope: SwitchScope) -> None:
-    """Raise Unsafe if the bridge of a managed port ignores VLANs, because such a bridge would connect all clusters."""
+    """Raise Unsafe if the bridge of a managed port ignores VLANs: it would connect all clusters."""
     bridges = {device.master for device in devices if device.name in scope.ports}
     for device in devices:
         if device.name in bridges and device.ignores_vlans:
@@ -244,10 +242,9 @@ def _observe_trunk(name: Name, port: PortName, entries: list[VlanEntry], scope: 
 def _observe_access_port(name: Name, port: PortName, entries: list[VlanEntry], scope: SwitchScope) -> PortObservation:
     """Return the state of an access port.
 
-    If SBF may remove exactly one VLAN, and this VLAN is untagged and not VLAN 1, the state contains this VLAN.
-    Otherwise the state has no VLAN, and the port counts as open if SBF may remove at least one of the port's VLANs.
-    Raise Unsafe for an unmanaged untagged VLAN other than VLAN 1, unless the port was adopted or SBF has configured the
-    port before.
+    The state contains the only VLAN that SBF may remove, if it is untagged and not VLAN 1. Otherwise, the port is open
+    if SBF may remove any of its VLANs. Raise Unsafe for an unmanaged untagged VLAN other than VLAN 1, unless the port
+    was adopted or SBF has configured it before.
     """
     for entry in () if _is_assigned(port, scope) else entries:
         if entry.flags and (others := entry.vlan_ids - scope.vlans - DEFAULT_VLAN):
@@ -266,8 +263,8 @@ def _observe_access_port(name: Name, port: PortName, entries: list[VlanEntry], s
 def _find_removable_vlans(port: PortName, entries: list[VlanEntry], scope: SwitchScope) -> VlanSet:
     """Return the VLANs that SBF may remove from an access port.
 
-    If the port was adopted, or SBF has configured the port before, return all VLANs of the port. Otherwise return the
-    port's managed VLANs, and VLAN 1 if the port carries VLAN 1.
+    These are all VLANs of a port that was adopted or that SBF has configured before, otherwise the managed VLANs and
+    VLAN 1.
     """
     vlans = VlanSet(vlan for entry in entries for vlan in entry.vlan_ids)
     return vlans if _is_assigned(port, scope) else vlans & (scope.vlans | DEFAULT_VLAN)

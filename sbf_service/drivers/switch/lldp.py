@@ -1,9 +1,8 @@
 """Parsers of LLDP neighbours (IEEE 802.1AB), from the output of devices' commands and from the JSON of lldpd.
 
 A parser raises ValueError for an unknown answer. :func:`parse_neighbours` accepts an answer without neighbours only if
-the answer matches ``nobody`` of the platform's :class:`LldpFormat`, or if the device prints that the number of
-neighbours is 0. If the device prints the number of its neighbours, :func:`parse_neighbours` must find the same number
-of neighbours. A neighbour that lacks one of its two ports (the local port and the neighbour's port) is an error.
+the device prints that their number is 0, or if the answer matches ``nobody`` of :class:`LldpFormat`. A printed number
+of neighbours must match the neighbours found. A neighbour without a local port or a port of its own is an error.
 """
 
 import re
@@ -30,8 +29,8 @@ class LldpFormat:
     """The command that shows neighbours, and the form of its answer as patterns for lines.
 
     ``start`` matches the first line of a neighbour. ``heading`` matches a line with the local port of the following
-    neighbours. The patterns ``local``, ``chassis``, ``port``, ``name``, ``port_description`` and ``address`` have one
-    group for the value; the first matching line counts. The managed ports replace ``{ports}`` in ``show``.
+    neighbours. The other patterns have one group for the value; the first matching line counts. The managed ports
+    replace ``{ports}`` in ``show``.
     """
 
     show: str
@@ -51,10 +50,7 @@ class LldpFormat:
 
 @dataclass(slots=True)
 class _NeighbourBlock:
-    """The values of one neighbour.
-
-    The keys are fields of :class:`LldpFormat`, such as ``chassis``.
-    """
+    """The values of one neighbour, by the fields of :class:`LldpFormat`, such as ``chassis``."""
 
     values: dict[str, str] = field(default_factory=dict)
 
@@ -69,8 +65,7 @@ class _NeighbourBlock:
 def parse_neighbours(form: LldpFormat, text: str) -> tuple[Neighbour, ...]:
     """Parse a device's answer to the command ``form.show``, and return the device's neighbours.
 
-    Raise ValueError if a neighbour lacks one of its two ports, if the number of neighbours that the device prints
-    differs from the number in the answer, or if the answer is unknown.
+    Raise ValueError for a neighbour without one of its two ports, a wrong number of neighbours, or an unknown answer.
     """
     neighbours = tuple(build_neighbour(block.values) for block in _split_neighbours(form, text))
     totals = [int(total) for total in re.findall(form.total, text, re.MULTILINE)]
@@ -82,10 +77,9 @@ def parse_neighbours(form: LldpFormat, text: str) -> tuple[Neighbour, ...]:
 
 
 def build_neighbour(values: Mapping[str, str]) -> Neighbour:
-    """Return the neighbour with these values.
+    """Return the neighbour with these values. Raise ValueError if ``local`` or ``port`` is missing.
 
-    The keys are fields of :class:`LldpFormat`, such as ``chassis``. Raise ValueError if ``local`` or ``port`` is
-    missing.
+    The keys are fields of :class:`LldpFormat`, such as ``chassis``.
     """
     known = {key: values.get(key, "") for key in KEYS}
     if not known["local"] or not known["port"]:
@@ -115,7 +109,7 @@ def _split_neighbours(form: LldpFormat, text: str) -> Iterator[_NeighbourBlock]:
 def read_lldpd_neighbours(shell: Shell, name: Name) -> tuple[Neighbour, ...]:
     """Read the neighbours of the switch called ``name`` from its lldpd.
 
-    Raise Refused when lldpcli fails. Raise Unsafe for output of an unknown form.
+    Raise Refused when lldpcli fails, and Unsafe for output of an unknown form.
     """
     shell.close_if_lost()
     code, output = shell.run(f"{SHOW_LLDPD} 2>&1")

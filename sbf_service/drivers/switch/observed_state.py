@@ -24,7 +24,7 @@ from virtcloud.model.vlans import VlanSet
 
 
 class PortObservation(NamedTuple):
-    """The managed VLANs of a port. ``is_open``: the port is one of the open ports of :class:`SwitchObserved`."""
+    """The managed VLANs of a port, and whether the port is open (:class:`SwitchObserved`)."""
 
     vlans: VlanSet
     is_open: bool = False
@@ -44,10 +44,9 @@ def build_observed_state(  # noqa: PLR0913 - each parameter is a field of the ob
 ) -> SwitchObserved:
     """Return the observed state of managed ports.
 
-    ``uses`` contains at least the managed ports. ``unused_modes`` are the modes of the platform's unconfigured ports.
-    ``vlans`` are the existing VLANs; None on platforms where a VLAN exists only while a port carries the VLAN.
-    ``names``, ``elsewhere`` and ``down`` are fields of :class:`SwitchObserved`, and ``unrestored`` is the field
-    ``astray``.
+    ``uses`` contains at least the managed ports. ``unused_modes`` are the modes of unconfigured ports. ``vlans`` are
+    the existing VLANs; None on platforms where a VLAN exists only while a port carries it. ``unrestored`` becomes the
+    field ``astray``.
     """
     existing = VlanSet(vlan for port in ports.values() for vlan in port.vlans) if vlans is None else vlans
     untaken = {port: uses[port] for port in scope.ports if port not in scope.taken}
@@ -65,10 +64,7 @@ def build_observed_state(  # noqa: PLR0913 - each parameter is a field of the ob
 
 
 def find_changed_uses(scope: SwitchScope, uses: Mapping[PortName, PortUse]) -> dict[PortName, PortUse]:
-    """Return the released ports whose configuration lines differ from the lines of their original use.
-
-    The values of the result are the original uses, which SBF must restore.
-    """
+    """Return the original use of each released port whose configuration lines differ from the lines of this use."""
     returned = {port: use for port, use in scope.returned.items() if port in uses}
     return {port: use for port, use in returned.items() if use.lines != uses[port].lines}
 
@@ -157,7 +153,7 @@ def _is_shut_by_sbf(scope: SwitchScope, port: PortName) -> bool:
 def _find_unmanaged_use(scoped: ScopedReading) -> Iterator[tuple[PortName, VlanSet]]:
     """Yield each unmanaged port with the managed VLAN IDs that the port carries.
 
-    If a port carries every VLAN, its tagged VLANs do not count.
+    The tagged VLANs of a port that carries every VLAN do not count.
     """
     scope, canonical = scoped.scope, scoped.conventions.ports.canonical
     managed = {canonical(port) for port in (*scope.ports, *scope.members, *scope.returned)}
@@ -172,8 +168,8 @@ def _find_unmanaged_use(scoped: ScopedReading) -> Iterator[tuple[PortName, VlanS
 def _find_unrestored_ports(scoped: ScopedReading) -> Iterator[tuple[PortName, PortUse]]:
     """Yield the ports in ``scope.returned`` whose original use is not restored, each with the use to restore.
 
-    If SBF did not shut a port down, the yielded use contains the port's present state (enabled or shut down), so that
-    SBF does not change this state.
+    For a port that SBF did not shut down, the use contains the present state (enabled or shut down), which SBF must not
+    change.
     """
     for port, before in scoped.scope.returned.items():
         now = scoped.derive_use(port)
@@ -200,8 +196,7 @@ def _observe_trunk(scoped: ScopedReading, port: PortName, found: PortReading) ->
 def _observe_access_port(scoped: ScopedReading, port: PortName, found: PortReading) -> PortObservation:
     """Return the managed VLAN of an access port, if the port carries only this VLAN.
 
-    A port with any other configuration is open, with three exceptions. The following ports are not open, and the result
-    contains no VLAN:
+    A port with any other configuration is open, with three exceptions, for which the result contains no VLAN:
 
     - a port that SBF has shut down
     - a port that is shut down, and is in no managed VLAN

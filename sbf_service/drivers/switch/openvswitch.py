@@ -1,12 +1,11 @@
 """The driver for Open vSwitch, configured with ``ovs-vsctl`` (ovs-vsctl(8), ovs-vswitchd.conf.db(5)).
 
 A trunk with an empty ``trunks`` column carries every VLAN. A managed trunk therefore always lists
-:data:`PLACEHOLDER_VLAN`, which no cluster can have (IEEE 802.1Q reserves it). With this VLAN, the list is not empty
-even if an administrator or another program removes the clusters' VLANs. ``ovs-vsctl`` waits until the switch has
-applied a change.
+:data:`PLACEHOLDER_VLAN`, which no cluster can have (IEEE 802.1Q reserves it), even if another program removes the
+clusters' VLANs. ``ovs-vsctl`` waits until the switch has applied a change.
 
-A vacated access port also becomes a trunk that lists only the placeholder VLAN. Such a trunk drops untagged frames. If
-vacated ports were access ports of the placeholder VLAN, these ports would be connected to each other.
+A vacated access port also becomes a trunk that lists only the placeholder VLAN, and so drops untagged frames. Access
+ports of the placeholder VLAN would be connected to each other.
 """
 
 from collections.abc import Mapping

@@ -32,12 +32,11 @@ LIST_PORTS = (
 UNUSED = frozenset({"", "access"})
 PLACEHOLDER_VLAN = 4095
 UNTAGGED_VLAN = 0
-"""The VLAN of untagged frames on a trunk."""
 
 
 @dataclass(frozen=True, slots=True)
 class OvsPort:
-    """One port of the database. ``mode`` is the effective mode, even if the column ``vlan_mode`` is empty."""
+    """A port of the database, with its effective mode, even if the column ``vlan_mode`` is empty."""
 
     mode: str
     tag: int | None
@@ -49,14 +48,14 @@ class OvsPort:
     def vlans(self) -> VlanSet:
         """The VLANs in the port's columns.
 
-        A trunk without a list carries every VLAN, but its columns contain at most the native VLAN.
+        A trunk without a list carries every VLAN, but has at most the native VLAN here.
         """
         listed = self.trunks if self.is_trunk else frozenset()
         return VlanSet(vlan for vlan in (*listed, self.tag) if vlan and 0 < vlan < PLACEHOLDER_VLAN)
 
     @property
     def is_trunk(self) -> bool:
-        """Whether the port accepts tagged frames. Such a port may also accept untagged frames."""
+        """Whether the port accepts tagged frames (and possibly untagged frames)."""
         return self.mode in {"trunk", "native-tagged", "native-untagged"}
 
     @property
@@ -193,9 +192,9 @@ def _observe_access_port(
 ) -> PortObservation:
     """Return the managed VLAN of an access port, if the port has one, and whether the port is open.
 
-    A port whose mode is not ``access``, or whose access VLAN is not managed, is *open*: SBF must close the port. The
-    only exception is a trunk whose list contains only ``PLACEHOLDER_VLAN``. ``is_assigned`` permits SBF to change all
-    configuration of the port. Raise Unsafe for configuration that SBF must not change.
+    The port is *open* if its mode is not ``access`` or its access VLAN is not managed, except for a trunk that lists
+    only ``PLACEHOLDER_VLAN``: SBF must close an open port. ``is_assigned`` permits SBF to change all configuration of
+    the port. Raise Unsafe for configuration that SBF must not change.
     """
     if found.mode == "access" and found.tag in managed:
         return PortObservation(VlanSet([found.tag]) if found.tag is not None else VlanSet())
@@ -236,7 +235,7 @@ def _parse_port(row: Mapping[str, Any], down: Collection[str]) -> OvsPort:
 
 
 def _parse_set(value: Any) -> list[Any]:  # noqa: ANN401 - JSON
-    """Return the members of a set. A set with one member has the form of that member (RFC 7047, section 5.1)."""
+    """Return the members of a set. A set with one member has the form of this member (RFC 7047, section 5.1)."""
     if not isinstance(value, list):
         return [value]
     kind, members = value

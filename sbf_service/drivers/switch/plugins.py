@@ -1,7 +1,7 @@
 """Dialects from other Python packages (entry points in the group ``virtcloud.switch_dialects``), and their checks.
 
-An entry point's name is the platform's name in a topology. The entry point's object is a :class:`Dialect`. SBF checks
-every plug-in at loading, and reports and ignores a faulty plug-in.
+An entry point's name is the platform's name in a topology, and its object is a :class:`Dialect`. SBF reports and
+ignores a faulty plug-in.
 """
 
 import re
@@ -57,7 +57,7 @@ def load_installed_plugins(taken: frozenset[str]) -> tuple[DialectPlugin, ...]:
 def load_plugins(found: Iterable[EntryPoint], taken: Collection[str]) -> tuple[DialectPlugin, ...]:
     """Load and check plug-ins.
 
-    A plug-in whose name is in ``taken``, or whose name another plug-in also has, is faulty and is not loaded.
+    A plug-in whose name is in ``taken``, or is used twice, is faulty and is not loaded.
     """
     entries = sorted(found, key=lambda entry: (entry.name, _describe_source(entry)))
     names = [entry.name for entry in entries]
@@ -96,7 +96,7 @@ def _check_plugin(dialect: object) -> Iterator[str]:
 
 
 def find_netmiko_faults(dialect: Dialect) -> Iterator[str]:
-    """Yield the faults of a dialect's fields ``netmiko`` and ``privileged``. Import Netmiko, which takes a second."""
+    """Yield the faults of a dialect's fields ``netmiko`` and ``privileged``. Imports Netmiko, which takes a second."""
     from netmiko.base_connection import BaseConnection  # noqa: PLC0415 - slow to load
     from netmiko.ssh_dispatcher import CLASS_MAPPER  # noqa: PLC0415
 
@@ -113,7 +113,7 @@ def _describe_source(entry: EntryPoint) -> str:
 
 
 def find_dialect_faults(dialect: Dialect) -> tuple[str, ...]:
-    """Check a dialect's fields and parser without connecting to a device. Return one sentence for each fault. Pure."""
+    """Return one sentence for each fault of a dialect's fields and parser, without connecting to a device. Pure."""
     return tuple(_check_dialect(dialect))
 
 
@@ -150,7 +150,6 @@ def _check_template(name: str, lines: Commands, allowed: frozenset[str]) -> Iter
 
 
 def _check_parser(dialect: Dialect) -> Iterator[str]:
-    """Yield a fault if ``see`` raises an error other than ValueError, or returns no SwitchReading."""
     for answer in ("", "what is this"):
         try:
             reading: object = dialect.see([answer] * len(dialect.show))

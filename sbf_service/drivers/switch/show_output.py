@@ -27,9 +27,9 @@ class _UseFields(TypedDict):
 
 
 def parse_vlans(text: str, line: str = "", to: str = "-") -> VlanSet:
-    """Return the VLAN IDs of a list. ``to`` is the text between the first and the last VLAN ID of a range.
+    """Return the VLAN IDs of a list, in whose ranges ``to`` separates the first and the last VLAN ID.
 
-    For an invalid list, raise ValueError. The error contains ``line``, or the list if ``line`` is empty.
+    Raise ValueError, with ``line`` or else the list, for an invalid list.
     """
     try:
         return VlanSet.parse(text.replace(to, "-").strip(" ,"))
@@ -38,7 +38,7 @@ def parse_vlans(text: str, line: str = "", to: str = "-") -> VlanSet:
 
 
 def quote_first_line(text: str) -> str:
-    """Return the first line of an answer, for a message. Further lines of a configuration could contain secrets."""
+    """Return the first line of an answer, for a message: further lines could contain secrets."""
     return next((line.strip()[:100] for line in text.splitlines() if line.strip()), "")
 
 
@@ -138,7 +138,7 @@ def parse_access_vlan(lines: Iterable[str], start: str) -> VlanId:
 
 
 def parse_vlans_after(lines: Iterable[str], *starts: str) -> VlanSet:
-    """Return the VLAN IDs of the lines that begin with one of ``starts``. Each line names a single VLAN ID."""
+    """Return the VLAN IDs of the lines that begin with one of ``starts``, one for each line."""
     found = [(start, words) for start in starts for words in find_arguments(lines, start)]
     return VlanSet(vlan for start, words in found for vlan in parse_vlans(words.split()[0], start + words))
 
@@ -173,7 +173,7 @@ def parse_vlan_table(text: str) -> dict[int, str]:
 
 
 def parse_internal_vlans(text: str) -> VlanSet:
-    """Return the VLAN IDs in ``show vlan internal usage``. Each row starts with a VLAN ID."""
+    """Return the VLAN IDs in ``show vlan internal usage``."""
     return VlanSet(int(vlan) for vlan in re.findall(r"^\s*(\d{1,4})\s+\S", text, re.MULTILINE))
 
 
@@ -188,9 +188,9 @@ def expand_port_list(text: str) -> Iterator[str]:
 
 
 def build_port_readings(members: Sequence[tuple[str, str, int]], tagged: str, untagged: str) -> dict[str, PortReading]:
-    """Return the `PortReading` of each port. ``members`` contains (kind, port, VLAN ID).
+    """Return the `PortReading` of each port in ``members`` (kind, port, VLAN ID).
 
-    ``tagged`` and ``untagged`` are the two kinds in the device's spelling, such as ``T`` and ``U``.
+    ``tagged`` and ``untagged`` are the kinds in the device's spelling, such as ``T`` and ``U``.
     """
     by_port: dict[str, dict[str, set[int]]] = {}
     for kind, port, vlan in members:

@@ -1,9 +1,9 @@
 """The driver for simulated switches, which exist only in ``virtcloud up``. No device is contacted.
 
-A simulated switch is a file with a running and a startup configuration, ``switches/NAME.json`` in the folder of the
-simulation. ``virtcloud simulate`` disturbs the switch with files in the folder ``events``. While ``NAME.off`` exists,
-the switch does not answer. At SBF's next reading of the switch, the driver applies and deletes ``NAME.restart``. The
-driver applies and deletes ``NAME.drift`` at the first reading at which a trunk other than ``SPARE_PORT`` carries VLANs.
+A simulated switch is the file ``switches/NAME.json`` with a running and a startup configuration. ``virtcloud simulate``
+writes files to the folder ``events``. While ``NAME.off`` exists, the switch does not answer. The driver applies and
+deletes ``NAME.restart`` at the next reading, and ``NAME.drift`` at the first reading at which a trunk other than
+``SPARE_PORT`` carries VLANs.
 """
 
 import time
@@ -129,7 +129,7 @@ class SimulatedSwitch:
     def __init__(self, folder: SwitchFolder, name: Name, ports: tuple[PortName, ...]) -> None:
         """Create a driver of the switch ``name``.
 
-        A switch that has no file yet gets ``ports`` without configuration.
+        A switch without a file gets ``ports`` without configuration.
         """
         self._folder = folder
         self._name = name
@@ -137,7 +137,7 @@ class SimulatedSwitch:
         self._file = folder.path / "switches" / f"{name}.json"
 
     def read(self, scope: SwitchScope) -> SwitchObserved:
-        """Simulate a requested restart or drift. Then read the running configuration."""
+        """Simulate a requested restart or drift, then read the running configuration."""
         self._answer(READ_SHARE)
         if self._folder.take_event(self._name, "restart"):
             startup = self._load().startup
@@ -178,7 +178,6 @@ class SimulatedSwitch:
                 yield Neighbour(local.port, chassis=peer.element, port=peer.port, name=peer.element)
 
     def _answer(self, share: float) -> None:
-        """Wait for ``share`` of a change's duration. Raise Unreachable if the switch is off."""
         time.sleep(self._folder.change_s * share)
         if self._folder.is_off(self._name):
             raise Unreachable(
@@ -189,7 +188,7 @@ class SimulatedSwitch:
     def _drift(self) -> None:
         """Remove all VLANs from the first trunk that carries VLANs and is not ``SPARE_PORT``.
 
-        After the removal, delete the event's file. If there is no such trunk, change nothing.
+        Then delete the event's file. Without such a trunk, change nothing.
         """
         memory = self._load()
         for name, port in memory.running.ports.items():
@@ -216,10 +215,6 @@ class SimulatedSwitch:
 
 
 def _with_ports(configuration: SimulatedConfiguration, ports: tuple[PortName, ...]) -> SimulatedConfiguration:
-    """Return the configuration with an unconfigured port added for each of ``ports`` that is missing.
-
-    A new switch lacks all ports. A stored configuration lacks the ports that are new in the topology.
-    """
     return configuration.model_copy(update={"ports": {**dict.fromkeys(ports, SimulatedPort()), **configuration.ports}})
 
 

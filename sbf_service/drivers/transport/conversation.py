@@ -12,13 +12,9 @@ from sbf_service.drivers.transport.device_session import CommandLine, close_lost
 from virtcloud.model.errors import Refused
 
 SAVING_PATIENCE = 3
-"""The timeout of a save, as a multiple of the usual timeout: a device can be silent while it writes its flash memory.
-SBF repeats a save that exceeds the timeout.
-"""
+"""The timeout of a save, as a multiple of the usual timeout: a device can be silent while it writes flash memory."""
 ERROR_LINES = 3
-"""The number of lines at the start of an answer in which SBF searches for a refusal. A later "error" can be a part of a
-port's description.
-"""
+"""The number of lines of an answer in which SBF searches for a refusal. Later lines may describe ports."""
 LOG_LINE = re.compile(r"^[^\n%]*(?:%[\w:-]+ )?%[A-Z][A-Z0-9_-]*-[0-7]-[A-Z0-9_]+: .*\n?", re.MULTILINE)
 """A log line that a device prints into the session (``%FACILITY-SEVERITY-MNEMONIC:``); not a part of the answer."""
 
@@ -58,7 +54,7 @@ class DeviceConversation:
     """A conversation with one device. ``device`` is the device's kind and name, for error messages."""
 
     def __init__(self, device: str, patterns: AnswerPatterns, line: CommandLine) -> None:
-        """Store ``line``, the terminal session with the device. The session connects on first use."""
+        """Store ``line``, the terminal session with the device, which connects on first use."""
         self._device = device
         self._patterns = patterns
         self._line = line
@@ -69,13 +65,14 @@ class DeviceConversation:
         return is_session_lost(self._line)
 
     def close_if_lost(self) -> None:
-        """Close the session if the device has ended it. A driver calls this method before it reads the device."""
+        """Close the session if the device has ended it. Drivers call this method before they read the device."""
         close_lost_session(self._line)
 
     def show(self, command: str) -> str:
         """Return the answer to a show command.
 
-        Raise Refused for an error message; return an empty text instead if the command is in ``may_fail``.
+        Raise Refused for an error message. Exception: after an error message for a command in ``may_fail``, return an
+        empty answer.
         """
         (answer,) = self._exchange([command], rf"(?:{self._line.prompt})\Z")
         head = [line for line in answer.splitlines() if line.strip()][:ERROR_LINES]
@@ -88,8 +85,8 @@ class DeviceConversation:
     def show_any(self, commands: Sequence[str]) -> str:
         """Return the answer to the first of ``commands`` that the device supports.
 
-        With several commands, an empty answer counts as a refusal. A later call with the same ``commands`` first sends
-        the command that the device answered. Raise Refused if the device refuses all commands.
+        With several commands, an empty answer counts as a refusal. A later call with the same ``commands`` begins with
+        the supported command. Raise Refused if the device refuses all commands.
         """
         first = self._answered.pop(tuple(commands), commands[0])
         refusals = list[Refused]()
@@ -117,7 +114,7 @@ class DeviceConversation:
     def save(self, lines: Sequence[str], saved: re.Pattern[str]) -> None:
         """Write the startup configuration.
 
-        Raise Refused if the device refuses a line, or if the answer to the last line does not match ``saved``.
+        Raise Refused if the device refuses a line, or does not answer the last line with ``saved``.
         """
         answer = ""
         for line in lines:

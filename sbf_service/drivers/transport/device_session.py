@@ -1,8 +1,8 @@
 """Sessions with devices: the interfaces (``Protocol``) of sessions, and the deadline of a session.
 
-The deadline is the earlier of two times: the end of a conversation's time limit, and a time before the end of the
-device's lease. Every session checks the deadline before it sends and while it waits for an answer. If a library call
-waits at the deadline, SBF closes the connection to interrupt the call.
+The deadline is the earlier of the end of a conversation's time limit and a time before the end of the device's lease.
+Every session checks the deadline before it sends and while it waits. If a library call waits at the deadline, SBF
+closes the connection to interrupt the call.
 """
 
 import math
@@ -14,7 +14,7 @@ from threading import Lock
 from typing import Protocol, runtime_checkable
 
 RETRIED = "; SBF tries again"
-"""The end of the messages about unreachable devices. A program that contacts a device only once removes this text."""
+"""The end of messages about unreachable devices. A program that contacts a device only once removes this text."""
 SESSION_LOST = "ended the session after SBF had read the device: nothing more was sent; SBF reads the device again"
 """The message for a device that may have restarted between a reading and the change."""
 
@@ -25,7 +25,7 @@ class ConversationCancelledError(OSError):
 
 @dataclass
 class CancelScope:
-    """The deadline of one driver's connection. Other threads can cancel the connection. Thread-safe.
+    """The deadline of one driver's connection, which other threads can cancel. Thread-safe.
 
     ``deadline`` is a time of ``clock``, in seconds. ``reason`` is the message of the error that :meth:`check` raises.
     """
@@ -38,7 +38,7 @@ class CancelScope:
     _lock: Lock = field(default_factory=Lock)
 
     def allow(self, deadline: float, reason: str) -> None:
-        """Set the deadline and the reason. No effect after :meth:`cancel`."""
+        """Set the deadline and the reason, unless the connection is cancelled."""
         with self._lock:
             if not self._is_cancelled:
                 self.deadline, self.reason = deadline, reason
@@ -46,7 +46,7 @@ class CancelScope:
     def attach(self, disconnect: Callable[[], None]) -> None:
         """Register ``disconnect``, a function that ends a new connection without waiting.
 
-        If :meth:`cancel` was called earlier, also call ``disconnect`` immediately.
+        Call ``disconnect`` immediately if the connection was already cancelled.
         """
         with self._lock:
             self._disconnect = disconnect
@@ -83,9 +83,8 @@ class CommandLine(Protocol):
     """A terminal session, which sends lines and reads until a pattern appears.
 
     The session connects on first use, and again on first use after :meth:`close`. If the device ended the session,
-    :meth:`exchange` raises Unreachable and does not connect again: after a restart of the device, a change computed
-    from an earlier reading would be wrong. Before a new reading, :func:`close_lost_session` closes the lost session, so
-    that the next command opens a new session.
+    :meth:`exchange` raises Unreachable and does not connect again: after a restart, a change computed from an earlier
+    reading would be wrong. Before a new reading, :func:`close_lost_session` closes the lost session.
     """
 
     @property
@@ -95,7 +94,7 @@ class CommandLine(Protocol):
     def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
         """Send one or several lines, and return the output from their echo up to the pattern ``until``.
 
-        The pattern must appear ``times`` times. ``patience`` is a factor for the timeout. Raise Unreachable when the
+        The pattern must appear ``times`` times, and ``patience`` multiplies the timeout. Raise Unreachable when the
         device prints nothing within the timeout or ends the session. Raise Refused when the device rejects the login,
         and Unsafe when the device's host key is not accepted. An error closes the session, so that a late answer is not
         taken for the answer to the next command.
@@ -121,9 +120,9 @@ class Closable(Protocol):
 
 
 def close_lost_session(session: Closable) -> None:
-    """Close a session that the device ended, so that the next command opens a new session.
+    """Close a session that the device ended. The next command then opens a new session.
 
-    Call this function only when no change depends on an earlier reading (see :class:`CommandLine`).
+    Call this only when no change depends on an earlier reading (see :class:`CommandLine`).
     """
     if is_session_lost(session):
         session.close()

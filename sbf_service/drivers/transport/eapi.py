@@ -1,8 +1,8 @@
 """Sessions with Arista EOS by NAPALM, over eAPI (JSON-RPC over HTTPS).
 
 NAPALM treats every configuration session as a lock of another user. EOS keeps an abandoned session for 24 hours. SBF
-therefore names its sessions with a prefix, and deletes the sessions with this prefix that a killed SBF process left.
-SBF does not treat other users' sessions as locks, because CloudVision always has an open session.
+therefore recognizes its own sessions by a prefix, and deletes those that a killed SBF process left. Other users'
+sessions are no locks for SBF, because CloudVision always has an open session.
 """
 
 import re
@@ -25,7 +25,7 @@ SESSION_PREFIX = "virtcloud-"
 SHOW_SESSIONS = "show configuration sessions"
 SHOW_VERSION = "show version"
 CLOCK_TOLERANCE_S = 10
-"""Boot times that differ by at most this time count as equal, because clocks drift. A restart takes longer."""
+"""Boot times that differ by at most this time count as equal, because clocks drift."""
 
 
 class EosCommands(Protocol):
@@ -56,7 +56,7 @@ class EosSession(NapalmSession):
     """A session that uses NAPALM's driver ``eos``.
 
     Each request uses a new connection, so a restart ends no connection. To detect a restart, SBF checks the ``uptime``
-    after loading a candidate. After a later restart, the commit fails, because the candidate is lost.
+    after loading a candidate, which a later restart would delete.
     """
 
     port = HTTPS_PORT
@@ -96,14 +96,14 @@ class EosSession(NapalmSession):
     def disconnect(self, driver: Any) -> None:  # noqa: ANN401
         """Close the connection.
 
-        First reset the name of the configuration session. Otherwise, NAPALM's destructor would abort this session, and
-        wait for a switch that does not answer.
+        The name of the configuration session is reset first: NAPALM's destructor would abort this session, and wait for
+        a switch that does not answer.
         """
         driver.config_session = None
         driver.device.connection.transport.close()
 
     def abort_connection(self, driver: Any) -> None:  # noqa: ANN401
-        """Shut the socket down. Closing the socket would wait for the thread that reads an answer."""
+        """Shut the socket down, because closing it would wait for the thread that reads an answer."""
         driver.device.connection.transport.sock.shutdown(socket.SHUT_RDWR)
 
     def set_timeout(self, driver: Any, seconds: float) -> None:  # noqa: ANN401
@@ -160,7 +160,7 @@ class EosSession(NapalmSession):
     def revert(self) -> None:
         """Abort the configuration session, even if it was committed but not confirmed.
 
-        Do not use NAPALM's rollback, because this rollback can restore the startup configuration.
+        NAPALM's rollback is not used: it can restore the startup configuration.
         """
         if self._is_changing:
             self.call_patiently(lambda driver: driver.discard_config())
@@ -206,5 +206,4 @@ class EosSession(NapalmSession):
 
 
 def _read_boot_time(driver: Any) -> float:  # noqa: ANN401 - NAPALM has no types
-    """Return the boot time in seconds of ``time.monotonic``."""
     return time.monotonic() - float(driver.cli([SHOW_VERSION], "json")[SHOW_VERSION]["uptime"])

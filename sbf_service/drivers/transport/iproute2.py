@@ -18,7 +18,7 @@ T = TypeVar("T")
 SHOW_LINKS = "ip -details -json link show"
 SHOW_VLANS = "bridge -compressvlans -json vlan show"
 FAILED_LINE = re.compile(r"Command failed -:(\d+)")
-"""The output line, with the number of the failed line, after the message about a failed line of a batch."""
+"""The line that follows the message about a failed line of a batch, with the failed line's number."""
 QUOTES_AND_SPACE = 3
 
 
@@ -117,7 +117,7 @@ def parse_vlan_entries(device: str, output: str) -> dict[str, list[VlanEntry]]:
 
 
 def run_batch(shell: Shell, program: str, lines: Iterable[str]) -> list[BatchFailure]:
-    """Run lines with ``ip`` or ``bridge``, and return the failures. Each round trip runs as many lines as possible.
+    """Run lines with ``ip`` or ``bridge`` in as few round trips as possible, and return the failures.
 
     The lines after a failed line run nevertheless (``-force``).
     """

@@ -1,7 +1,7 @@
 """The base class of sessions by NAPALM.
 
 NAPALM and its libraries (PyEZ, ncclient, pyeapi, Netmiko) are imported on the first connection. Their exception
-classes, about sixty, have no common base class. The tables in this module therefore contain class names.
+classes, about sixty, have no common base class, so the tables of this module contain class names.
 """
 
 import re
@@ -21,13 +21,13 @@ T = TypeVar("T")
 REVERT_AFTER_S = 120
 """Seconds until a device reverts a commit that was not confirmed. A multiple of 60, because Junos counts minutes."""
 COMMIT_PATIENCE = 3
-"""The timeout of a commit, as a multiple of the login's read timeout."""
+"""The timeout of a commit, as a multiple of the usual read timeout."""
 
 UNKNOWN_DEVICE = frozenset({"SSHUnknownHostError", "BadHostKeyException"})
 DENIED = frozenset({"ConnectAuthError", "AuthenticationError", "NetmikoAuthenticationException"})
 LOCKED = frozenset({"LockError", "SessionLockedException"})
 LOCK_ERROR_TAGS = ("lock-denied", "in-use")
-"""Error tags of NETCONF (RFC 6241, appendix A). An error with such a tag counts as a lock of another user."""
+"""Error tags of NETCONF (RFC 6241, appendix A) that count as another user's lock."""
 UNREACHABLE = frozenset({"RpcTimeoutError", "ConnectError", "ConnectionException", "TimeoutExpiredError", "OSError"})
 REFUSED = frozenset({"MergeConfigException", "CommitError", "RpcError", "RPCError", "CommandError"})
 UNPARSABLE = frozenset({"XMLSyntaxError", "JSONDecodeError"})
@@ -37,7 +37,7 @@ PHRASES = {
     "Unauthorized": DENIED,
     "Pending commit confirm already in process": LOCKED,
 }
-"""Maps a text in an error to the error's meaning, for errors whose class does not show the meaning.
+"""The meanings of texts in errors whose class does not show the meaning.
 
 The first text means that the device has no host key of the known key's type.
 """
@@ -99,8 +99,8 @@ class NapalmSession:
     def call(self, action: Callable[[Any], T]) -> T:
         """Connect if necessary, and run ``action``.
 
-        If a library raises an error, raise SBF's corresponding error. Unless this error is Refused, close the session.
-        If ``action`` itself raises an ElementError, raise this error unchanged, and do not close the session.
+        Raise SBF's error for an error of a library and, unless it is Refused, close the session. An ElementError of
+        ``action`` is raised unchanged, and leaves the session open.
         """
         try:
             self._login.cancel_scope.check()
@@ -144,7 +144,7 @@ class NapalmSession:
     def _translate(self, error: Exception) -> ElementError:
         """Return SBF's error for an error of a library.
 
-        The first cause with a meaning (:func:`_find_meanings`) determines SBF's error. Without such a cause, return
+        The first cause with a meaning (:func:`_find_meanings`) determines the error. If no cause has a meaning, return
         Unreachable.
         """
         chain = list(_iterate_causes(error))
@@ -184,11 +184,10 @@ def _iterate_causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _find_meanings(error: BaseException) -> Iterator[frozenset[str]]:
-    """Yield the meanings of an error. A meaning is one of this module's tables of class names, such as ``LOCKED``.
+    """Yield the meanings of an error. A meaning is one of this module's tables, such as ``LOCKED``.
 
-    The meanings of the error's text and tag come first, then the tables with the error's class or one of its base
-    classes. At a class in ``UNREACHABLE``, stop, and ignore the base classes of this class: PyEZ's ``RpcTimeoutError``
-    is also an ``RpcError``.
+    The meanings of text and tag come first, then those of the class and its base classes. The base classes of a class
+    in ``UNREACHABLE`` do not count: PyEZ's ``RpcTimeoutError`` is also an ``RpcError``.
     """
     yield from (kind for phrase, kind in PHRASES.items() if phrase in str(error))
     if getattr(error, "tag", None) in LOCK_ERROR_TAGS:

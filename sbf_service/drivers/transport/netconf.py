@@ -1,7 +1,7 @@
 """Sessions over NETCONF with NAPALM: Juniper Junos and Cisco IOS-XR.
 
-A change locks the configuration. The device reverts an unconfirmed commit (RFC 6241). NAPALM's own connections accept
-any host key. If ``known_hosts`` is set, the connections of this module accept only the host keys in that file.
+A change locks the configuration. The device reverts an unconfirmed commit (RFC 6241). NAPALM's connections accept any
+host key; if ``known_hosts`` is set, the connections of this module accept only the host keys in this file.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ ACTIVE_CONFIGURATION = {"database": "committed", "inherit": "inherit"}
 class JunosSession(NapalmSession):
     """A session by NAPALM's ``junos``. SBF locks and unlocks the configuration.
 
-    NAPALM would unlock before the confirmation, so that another user's commit would confirm SBF's commit. A private
+    NAPALM would unlock before the confirmation, and another user's commit would then confirm SBF's commit. A private
     copy is no alternative: Junos commits a private copy only without a confirm timer (Junos XML protocol guide).
     """
 
@@ -66,7 +66,7 @@ class JunosSession(NapalmSession):
         return (self.call(self._show),)
 
     def show_neighbours(self) -> str:
-        """Return the neighbours in XML, without details. For details, SBF would need a request for each port."""
+        """Return the neighbours in XML. Details would need a request for each port."""
         return self.call(lambda driver: render_xml(driver.device.rpc.get_lldp_neighbors_information()))
 
     def load(self, lines: Sequence[str]) -> str:
@@ -83,10 +83,7 @@ class JunosSession(NapalmSession):
         self.call(self._unlock)
 
     def revert(self) -> None:
-        """Revert SBF's change and unlock the configuration. Do nothing if SBF is not changing the configuration.
-
-        If SBF's commit is unconfirmed, roll back the commit; otherwise discard the candidate.
-        """
+        """Revert SBF's change and unlock the configuration. Do nothing without a change of SBF."""
         if self._is_changing:
             self.call_patiently(
                 lambda driver: driver.rollback() if driver.has_pending_commit() else driver.discard_config()
@@ -110,12 +107,11 @@ class JunosSession(NapalmSession):
 
 
 class IosXrSession(NapalmSession):
-    """A session by NAPALM's ``iosxr_netconf``. NAPALM loads and compares; SBF sends the commit with the confirm timer.
+    """A session by NAPALM's ``iosxr_netconf``, except for the commit with the confirm timer.
 
     The device reverts an unconfirmed commit when the session of the commit ends. No command shows another user's
-    unconfirmed commit. Therefore, :meth:`show` first locks and unlocks the configuration, unless SBF is changing the
-    configuration. The lock fails while a commit waits for its confirmation, and while another user changes the
-    configuration.
+    unconfirmed commit, but the lock fails while a commit waits for its confirmation, and while another user changes the
+    configuration. Therefore, :meth:`show` first locks and unlocks the configuration, unless SBF is changing it.
     """
 
     port = NETCONF_PORT
@@ -151,7 +147,7 @@ class IosXrSession(NapalmSession):
         return driver
 
     def disconnect(self, driver: Any) -> None:  # noqa: ANN401
-        """Close the connection. NAPALM's destructor then finds the connection closed."""
+        """Close the connection, so that NAPALM's destructor finds it closed."""
         close_manager(driver.device)
 
     def set_timeout(self, driver: Any, seconds: float) -> None:  # noqa: ANN401
@@ -165,7 +161,7 @@ class IosXrSession(NapalmSession):
     def show_neighbours(self) -> str:
         """Return the neighbours in XML.
 
-        NAPALM's parser is not used, because this parser treats an unknown answer as an answer without neighbours.
+        NAPALM's parser would treat an unknown answer as an answer without neighbours.
         """
         from napalm.iosxr_netconf.constants import LLDP_RPC_REQ_FILTER  # noqa: PLC0415 - slow to load
 
@@ -186,10 +182,7 @@ class IosXrSession(NapalmSession):
         self._is_changing = False
 
     def revert(self) -> None:
-        """Revert SBF's change and unlock the configuration. Do nothing if SBF is not changing the configuration.
-
-        If SBF has committed, first cancel the commit. Then discard the candidate.
-        """
+        """Revert SBF's change and unlock the configuration. Do nothing without a change of SBF."""
         if self._is_changing and self._has_committed:
             self.call_patiently(lambda driver: driver.device.cancel_commit())
         if self._is_changing:
@@ -212,10 +205,10 @@ class IosXrSession(NapalmSession):
 
 @contextmanager
 def write_ssh_config(known_hosts: Path | None) -> Iterator[str]:
-    """Write a temporary OpenSSH configuration that names the file of known host keys. Yield the configuration's path.
+    """Yield the path of a temporary OpenSSH configuration that names the file of known host keys.
 
-    ncclient reads the name of the file of known host keys only from an OpenSSH configuration. The OpenSSH configuration
-    of the user that runs SBF is not used. A missing file of host keys counts as empty.
+    ncclient reads this name only from an OpenSSH configuration. The configuration of the user who runs SBF is not used.
+    A missing file of host keys counts as empty.
     """
     file = known_hosts if known_hosts and known_hosts.exists() else "/dev/null"
     with NamedTemporaryFile("w", prefix="virtcloud-ssh-", suffix=".conf", encoding="utf-8") as config:

@@ -13,7 +13,7 @@ MAX_LINE_CHARACTERS = 3500
 """The maximum length of a group of :func:`pack_words`, in characters.
 
 A terminal accepts at most 4096 characters in a line (termios(3), canonical mode). The line also contains the rest of
-the command, and the texts that :meth:`Shell.run` adds.
+the command, and the texts of :meth:`Shell.run`.
 """
 
 
@@ -26,15 +26,15 @@ class Shell:
         self._line = line
 
     def close_if_lost(self) -> None:
-        """Close a session that the device ended. Drivers call this method at the start of each reading."""
+        """Close a session that the device ended. Drivers call this method before each reading."""
         close_lost_session(self._line)
 
     def run(self, command: str) -> tuple[int, str]:
-        """Run a command of one or several lines. Return the exit code and the output.
+        """Run a command of one or several lines, and return the exit code and the output.
 
-        The shell prints ``BEGIN`` before the output and ``END`` after the output. The command contains each of these
-        texts in two pieces, so that the echo of the command contains neither text. Raise Unsafe when one of the texts
-        is missing in the output. Raise the errors of :meth:`CommandLine.exchange`.
+        The shell prints ``BEGIN`` before the output and ``END`` after the output. The command contains both texts in
+        two pieces, so that its echo does not match. Raise Unsafe when a text is missing in the output. Raise the errors
+        of :meth:`CommandLine.exchange`.
         """
         marked = f"{PATH}; echo '{BEGIN[0]}''{BEGIN[1:]}'; {command}; echo '{END[0]}''{END[1:]}'$?"
         output = self._line.exchange(marked, until=rf"{END}\d+")

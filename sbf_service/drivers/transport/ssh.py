@@ -1,8 +1,8 @@
 """Command lines over SSH with Netmiko. Netmiko is imported on the first connection, because the import takes a second.
 
 Netmiko connects, finds the prompt, turns paging off and enters the privileged mode, as the platform requires. Then SBF
-uses the session's channel directly: Netmiko's methods poll, request the prompt before each command, and detect a lost
-connection late.
+uses the session's channel directly, because Netmiko's methods poll, request the prompt before each command, and detect
+a lost connection late.
 """
 
 import re
@@ -23,16 +23,13 @@ from virtcloud.tracing import child_span
 
 SSH_PORT = 22
 ECHO_CHARACTERS = 30
-"""SBF finds a command's echo by the command's first characters. This is the maximum number of these characters.
-
-A text of this length fits on a line of the terminal after any prompt.
+"""The maximum number of characters by which SBF finds a command's echo: they fit on a terminal line after any prompt.
 """
 READ_BYTES = 65536
 QUOTED_LINE_CHARACTERS = 100
 MAX_TRACED = 200
-"""The maximum number of characters of a command in a tracing span."""
 LOGOUT = "exit"
-"""The text that Netmiko appends to its log when it aborts a login. The text does not come from the device."""
+"""The text that Netmiko, not the device, appends to its log when it aborts a login."""
 SLOW_HINT = " (if the device is always this slow, increase timing.read_timeout)"
 
 
@@ -51,8 +48,7 @@ class SshCommandLine:
     def prompt(self) -> str:
         """The pattern of the prompt; see :class:`~sbf_service.drivers.transport.device_session.CommandLine`.
 
-        A prompt has no space between the host name and the prompt's last character (such as ``#``). So the pattern does
-        not match a configuration line that begins with the host name and a space.
+        A prompt contains no space, so a configuration line that begins with the host name does not match.
         """
         self._guard(lambda: None)
         return rf"^[<\[]?{re.escape(self._session.base_prompt)}[^\s>#\]$]*[>#\]$] ?"
@@ -76,7 +72,7 @@ class SshCommandLine:
                 session.remote_conn_pre.close()
 
     def _guard(self, action: Any) -> Any:  # noqa: ANN401 - returns what the action returns
-        """Connect if there is no session. Then run ``action``.
+        """Run ``action``, after connecting if there is no session.
 
         On an error of a library, close the session and raise SBF's corresponding error. Raise Unreachable if the device
         ended the session: the device may have restarted with another configuration.
@@ -116,7 +112,7 @@ class SshCommandLine:
         return Unreachable(f"{device} does not answer: {why}; SBF tries again")
 
     def _describe_missing_prompt(self) -> str:
-        """Return the description of a login that reached no prompt. Netmiko's error contains only the pattern."""
+        """Describe a login that reached no prompt, because Netmiko's error contains only the pattern."""
         expected = f"expected a prompt within {self._login.read_timeout:g} s after the login"
         output = self._login_log.getvalue().decode(errors="replace").rstrip().removesuffix(LOGOUT)
         return f"{expected}, {_quote_last_line(output)}{SLOW_HINT}"
@@ -147,10 +143,10 @@ class SshCommandLine:
                 return answer
 
     def _receive(self, channel: Any, timeout: float) -> bytes:  # noqa: ANN401 - a type of paramiko, which is loaded late
-        """Return the device's next output. Raise TimeoutError if the device prints nothing for ``timeout`` seconds.
+        """Return the device's next output, or raise TimeoutError after ``timeout`` seconds without output.
 
-        Raise ConversationCancelledError if the conversation's deadline passes earlier. If SBF renews its lease for the
-        device and thereby extends this deadline, continue to wait.
+        Raise ConversationCancelledError at the conversation's deadline, which a renewal of the lease can extend
+        meanwhile.
         """
         scope = self._login.cancel_scope
         patient_until = time.monotonic() + timeout
@@ -172,7 +168,7 @@ class SshCommandLine:
         return str(self._session.strip_ansi_escape_codes(text) if self._session.ansi_escape_codes else text)
 
     def _connect(self) -> Any:  # noqa: ANN401 - Netmiko has a class for each platform
-        """Return a new session. If a login does not reach the privileged mode, log in a second time.
+        """Return a new session. If the privileged mode is not reached, log in once more.
 
         If a prompt arrives later than ``read_timeout``, Netmiko takes the prompt for the answer to ``enable``. Only a
         second failure shows that the device refuses the password.
@@ -231,7 +227,7 @@ class SshCommandLine:
 
 
 def _is_unknown_host_key(error: Exception) -> bool:
-    """Return whether the host key was rejected. Netmiko raises a timeout whose ``__context__`` is the rejection."""
+    """Return whether the host key was rejected: the ``__context__`` of Netmiko's timeout shows the rejection."""
     import paramiko  # noqa: PLC0415
 
     return isinstance(error.__context__, paramiko.BadHostKeyException) or "not found in known_hosts" in str(error)

@@ -25,7 +25,6 @@ from virtcloud.model.errors import TooManyRequests, Unauthenticated, VirtcloudEr
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json"})
 """Paths that need no token, because their answers contain no data of the service."""
 STATIC_DOCS: Final = "/static-docs"
-"""Prefix of the scripts and styles of /docs and /redoc."""
 CONSOLE: Final = "/console"
 """Prefix of the console, which authenticates browsers by the cookies of their sessions."""
 UPLOAD_PATH: Final = re.compile("/v1/images/[^/]+/content|/v1/elements/[^/]+/sessions/[^/]+/image")
@@ -39,7 +38,7 @@ log = get_log(__name__)
 class AuthenticationMiddleware:
     """Authenticates each call and limits the length of its body, except for calls of open paths.
 
-    One query reads the tokens of simultaneous calls, because all agents call at the same time when SBF has restarted.
+    One query reads the tokens of simultaneous calls, because all agents call at once after a restart of SBF.
     """
 
     def __init__(self, app: ASGIApp, service: SbfService) -> None:
@@ -109,10 +108,7 @@ def find_body_limit(scope: Scope, settings: ServiceSettings) -> tuple[int, str]:
 
 
 def is_open(scope: Scope) -> bool:
-    """Return whether :class:`AuthenticationMiddleware` passes a call on without authentication.
-
-    Calls of the console are passed on, because the console itself authenticates browsers.
-    """
+    """Return whether a call needs no authentication here: open paths, and the console, which authenticates browsers."""
     path = scope["path"]
     is_static = path.startswith(f"{STATIC_DOCS}/")
     is_console = path == CONSOLE or path.startswith(f"{CONSOLE}/") or (path == "/" and _is_browser(scope))
@@ -136,10 +132,7 @@ def is_loopback(scope: Scope) -> bool:
 
 
 def client_address(scope: Scope) -> str:
-    """Return the IP address that a call comes from; ``uid N`` for a call over an AF_UNIX socket.
-
-    Return ``unknown`` if the server does not know the address.
-    """
+    """Return the IP address of a call's origin; ``uid N`` for an AF_UNIX socket, ``unknown`` for an unknown origin."""
     peer = scope.get(PEER_KEY)
     if peer is not None:
         return f"uid {peer.uid}"
@@ -153,7 +146,7 @@ def client_address(scope: Scope) -> str:
 def _parse_address(text: str) -> IPv4Address | IPv6Address:
     """Parse an address. Return an IPv4 address for an IPv4-mapped address such as ``::ffff:192.0.2.1``.
 
-    IPv6 sockets show IPv4 addresses in this form (RFC 4291, 2.5.5.2). Raise ValueError for a text that is no address.
+    IPv6 sockets show IPv4 addresses in this form (RFC 4291, 2.5.5.2). Raise ValueError for any other text.
     """
     address = ip_address(text)
     return (address.ipv4_mapped if isinstance(address, IPv6Address) else None) or address

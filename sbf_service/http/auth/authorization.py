@@ -1,6 +1,6 @@
 """Checks of a caller's rights to clusters, elements and sites.
 
-A check reads the database only if the caller's rights depend on the cluster, element or site.
+A check reads the database only if the caller's rights depend on the resource.
 """
 
 from collections.abc import Callable, Iterator
@@ -45,7 +45,6 @@ BEARER = HTTPBearer(
     "the setting `local_users` is `user`, other local users need no token either.",
     auto_error=False,
 )
-"""Describes tokens in the OpenAPI document."""
 
 
 async def _current_caller(
@@ -74,9 +73,8 @@ def authorize_cluster(
 ) -> None:
     """Check the caller's right to ``action`` on a cluster, in a separate transaction.
 
-    Raise Forbidden if the caller has no right to ``action`` on any cluster. If the caller has the right on other
-    clusters, but not on this cluster, the error depends on the right to read this cluster: Forbidden for a caller with
-    this right, NotFound for a caller without this right.
+    Raise Forbidden if the caller has no right to ``action`` on any cluster. For a caller with the right on other
+    clusters only, raise Forbidden if the caller may read this cluster, else NotFound.
     """
     caller.require_for_any(action, "cluster")
     if caller.is_unrestricted(action):
@@ -87,9 +85,9 @@ def authorize_cluster(
 
 @contextmanager
 def change_cluster(store: Store, caller: Caller, action: Action, key: ClusterKey) -> Iterator[Unit]:
-    """Check the caller's right to ``action`` on a cluster, and yield a unit of work to change the cluster.
+    """Yield a unit of work to change a cluster, after checking the caller's right to ``action``.
 
-    The right is checked twice: before the write lock is acquired, and again in the unit of work, under the lock.
+    The right is checked before the write lock is acquired, and again in the unit of work.
     """
     authorize_cluster(store, caller, action, key)
     with store.change(who=caller.who) as unit:
@@ -98,9 +96,9 @@ def change_cluster(store: Store, caller: Caller, action: Action, key: ClusterKey
 
 
 def change_cluster_scope(store: Store, caller: Caller, action: Action, key: ClusterKey, work: Callable[[Unit], T]) -> T:
-    """Check the caller's right twice, as :func:`change_cluster` does, and return the result of ``work``.
+    """Return the result of ``work``, after checking the caller's right twice, as :func:`change_cluster` does.
 
-    ``work`` runs in a unit of work that locks only what a change of this cluster needs.
+    ``work`` runs in a unit that locks only what a change of this cluster needs.
     """
     authorize_cluster(store, caller, action, key)
 
@@ -129,8 +127,7 @@ def authorize_in_unit(
 def require_visible(caller: Caller, view: ClusterView) -> ClusterView:
     """Return ``view``. Raise NotFound if the caller may not read the cluster.
 
-    A check before SBF read ``view`` does not suffice: after that check, another owner may have created a cluster with
-    this key.
+    An earlier check does not suffice: since then, another owner may have created a cluster with this key.
     """
     resource = describe_cluster(view)
     if is_allowed(caller.principal, Action.READ_CLUSTER, resource):
@@ -154,8 +151,7 @@ def authorize_cluster_list(caller: Caller, owner: UserName | None) -> UserName |
 def require_known_names(store: Store, caller: Caller, site: str | None = None, element: str | None = None) -> None:
     """Raise BadInput if a list's filter names an unknown site or element.
 
-    Check ``site`` only if the caller may read all sites, and ``element`` only if the caller may read all elements:
-    other callers must not learn which names exist.
+    Check only names that the caller may read: other callers must not learn which names exist.
     """
     reads_site = site is not None and caller.is_unrestricted(Action.READ_SITES)
     reads_element = element is not None and caller.is_unrestricted(Action.READ_ELEMENT)
@@ -180,10 +176,9 @@ def restrict_to_visible(caller: Caller, selected: ClusterFilter) -> ClusterFilte
 
 
 def authorize_element(store: Store, caller: Caller, action: Action, name: Name) -> None:
-    """Check the caller's right to ``action`` on an element.
+    """Check the caller's right to ``action`` on an element. Raise Forbidden if the caller lacks the right.
 
-    Raise Forbidden if the caller lacks the right. If the right depends on the element's site, raise NotFound for an
-    unknown element. Otherwise, do not check whether the element exists.
+    Raise NotFound for an unknown element if the right depends on the element's site.
     """
     caller.require_for_any(action, "element")
     sites: frozenset[Name] = frozenset()
@@ -202,10 +197,7 @@ def describe_cluster(view: ClusterView) -> ProtectedResource:
 
 
 def describe_request(request: ClusterRequest) -> ProtectedResource:
-    """Return the :class:`ProtectedResource` that describes a requested cluster.
-
-    The ``elements`` of the resource are the cluster's hosts.
-    """
+    """Return the :class:`ProtectedResource` that describes a requested cluster."""
     owner = request.spec.owner
     return ProtectedResource(f"a cluster of {owner}", owner=owner, elements=frozenset(request.spec.all_hosts))
 

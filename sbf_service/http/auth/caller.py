@@ -33,7 +33,7 @@ log = get_log(__name__)
 class RateLimiter:
     """The rate limits of callers, with the counts of this replica. Thread-safe.
 
-    A method that refuses a call raises TooManyRequests with the seconds after which the call may be repeated.
+    A method that refuses a call raises TooManyRequests with the seconds to wait.
     """
 
     rates: RateLimits
@@ -45,10 +45,7 @@ class RateLimiter:
         return cls(service.settings.rates, service.call_counts)
 
     def check_address(self, address: str) -> None:
-        """Raise TooManyRequests if too many invalid tokens came from an address, or from its /64 network (IPv6).
-
-        Do not change the count.
-        """
+        """Raise TooManyRequests if an address, or its /64 network (IPv6), sent too many invalid tokens."""
         rate, origin = self.rates.failed_tokens, find_origin(address)
         if not self.counts.test(parse(rate), "failed", origin):
             raise self._too_many(rate, "failed", origin, f"{origin} sent too many invalid tokens")
@@ -58,7 +55,7 @@ class RateLimiter:
         self.counts.hit(parse(self.rates.failed_tokens), "failed", find_origin(address))
 
     def count_call(self, rate: RateLimit, kind: str, who: str, action: str) -> None:
-        """Count a call of ``who``. Raise TooManyRequests above ``rate``; the error's message names the ``action``."""
+        """Count a call of ``who``. Raise TooManyRequests, with the ``action`` in its message, above ``rate``."""
         if not self.counts.hit(parse(rate), kind, who):
             raise self._too_many(rate, kind, who, f"{who} {action} too often")
 
@@ -71,9 +68,8 @@ class RateLimiter:
 def find_origin(address: str) -> str:
     """Return the text under which failures from an address are counted.
 
-    For an IPv6 address, this text is the /64 network, because a caller can usually use every address of its /64
-    network. For the IPv6 loopback address, and for any other text, such as an IPv4 address or ``uid N``, return
-    ``address`` unchanged.
+    For an IPv6 address, this is the /64 network, because a caller can usually use all its addresses. All other texts
+    are unchanged, such as an IPv4 address, ``uid N``, and the loopback address.
     """
     try:
         parsed = IPv6Address(address)
@@ -105,7 +101,7 @@ class Caller:
     def require_for_any(self, action: Action, kind: str) -> None:
         """Raise Forbidden if the caller has no right to ``action`` on any resource.
 
-        The error's message names ``kind``, the kind of the resource. This check does not read the database.
+        The error's message names ``kind``, the kind of the resource.
         """
         if find_scope(self.principal, action) is None:
             self.require(action, ProtectedResource(f"any {kind}"))
@@ -119,10 +115,7 @@ class Caller:
         return is_allowed(self.principal, Action.READ_CLUSTER, ProtectedResource(owner=owner))
 
     def count_creation(self) -> None:
-        """Count a creation of a cluster by a user. Raise TooManyRequests above the user's rate limit.
-
-        If the caller's role is not *user*, count nothing, because only users have this limit.
-        """
+        """Count a creation of a cluster by a caller of the role *user*. Raise TooManyRequests above the rate limit."""
         if self.principal.role is Role.USER:
             self._count(self.rate_limiter.rates.clusters, "cluster", "requested clusters")
 

@@ -23,16 +23,15 @@ CREDENTIALS: Final = struct.Struct("3i")
 UNMAPPED_UID: Final = 65534
 """The user ID of all users without a mapping in this user namespace (user_namespaces(7))."""
 REQUEST_TIMEOUT_S: Final = 30.0
-"""The interval in seconds between SBF's checks of a connection. The first check closes a connection without a request.
+"""The interval in seconds between SBF's checks of a connection (:meth:`PeerHttpProtocol._check_request`).
 
-Later, SBF closes a connection one to two intervals after an answer if no further request has arrived. If SBF awaits a
-request's body, SBF closes the connection one to two intervals after the last received part of the body.
+The first check closes a connection without a request. Later, SBF closes a connection one to two intervals after its
+last answer, or after the last received part of a body that SBF awaits.
 """
 PENDING: Final = object()
 AWAITING: Final = object()
 NAME_LOOKUP_TIMEOUT_S: Final = 10.0
 NAME_LOOKUPS: Final = BoundedThreads(4, "look-ups of users' names")
-"""Threads that look up users' names, for all services of the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,7 @@ class PeerConnection:
 
 
 class PeerHttpProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # uvicorn chooses the class when it is imported
-    """uvicorn's HTTP protocol. Adds the peer to the scope of each call over an AF_UNIX socket.
+    """uvicorn's HTTP protocol, with the peer in the scope of each call over an AF_UNIX socket.
 
     Closes connections without a complete request. uvicorn would leave these connections open, and each connection uses
     one of the process's file descriptors.
@@ -76,7 +75,6 @@ class PeerHttpProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # uv
 
     _request_timer: TimerHandle
     _has_received = False
-    """Whether data has arrived since the last check."""
 
     def connection_made(self, transport: BaseTransport) -> None:
         """Read the peer credentials once per connection."""
@@ -104,10 +102,10 @@ class PeerHttpProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # uv
         self._request_timer = self.loop.call_later(REQUEST_TIMEOUT_S, self._check_request, former)
 
     def _check_request(self, former: object) -> None:
-        """Close an idle connection. Otherwise, schedule the next check.
+        """Close an idle connection, or schedule the next check.
 
-        A connection is idle if it has had no request, or if SBF had already answered its newest request at the previous
-        check. A connection is also idle if SBF has awaited a body since the previous check, and no data has arrived.
+        A connection is idle if it had neither a running nor a new request since the previous check, or if SBF has
+        awaited a body since then and no data has arrived.
 
         ``former`` describes the newest request at the previous check:
 
@@ -136,7 +134,7 @@ class PeerHttpProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # uv
     def _awaits_body(self) -> bool:
         """Return whether the client must now send a part of the body.
 
-        Return False if SBF has not yet asked for the body (status 100), or reads more slowly than the client sends.
+        SBF may not have asked for the body yet (status 100), or may read more slowly than the client sends.
         """
         request = self.cycle
         return bool(request.more_body and not request.waiting_for_100_continue and not self.flow.read_paused)
@@ -145,7 +143,7 @@ class PeerHttpProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # uv
 def _make_websocket(make: Callable[..., Any], app: ASGIApp, **parts: Any) -> Any:  # noqa: ANN401 - uvicorn's protocol
     """Return uvicorn's WebSocket protocol for a connection that changes from HTTP to WebSocket.
 
-    ``app`` is the application that processes the calls of this connection.
+    ``app`` processes the calls of this connection.
     """
     protocol = make(**parts)
     protocol.app = app
@@ -155,7 +153,7 @@ def _make_websocket(make: Callable[..., Any], app: ASGIApp, **parts: Any) -> Any
 def detect_lost_peer(connection: socket.socket) -> None:
     """Close a TCP connection about a minute after its peer has vanished (tcp(7)).
 
-    A time limit for WebSocket pings would also end sessions of slow readers.
+    A time limit for WebSocket pings would also end the sessions of slow readers.
     """
     if connection.family != socket.AF_UNIX:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -177,7 +177,7 @@ async def wait_for_cluster(  # noqa: PLR0913, PLR0917 - the parameters of the ca
     newer: ClusterView | None = None
 
     def read_version() -> int:
-        """Return the cluster's version. If this version ends the wait, also read the view in the same transaction."""
+        """Return the cluster's version. If it ends the wait, also read the view in the same transaction."""
         nonlocal newer
         with service.store.read() as unit:
             row = clusters.require_cluster(unit, key, cluster_id)

@@ -149,8 +149,7 @@ async def get_wanted(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter 
 def _respond(document: WantedDocument, *, may_read_secrets: bool) -> Response:
     """Return the response with a wanted document.
 
-    If only a new revision or SBF version can change the document, the response has an entity tag with the revision.
-    Otherwise, the response has no entity tag.
+    The response has an entity tag if only a new revision or SBF version can change the document.
     """
     is_settled = document.confirmed_revision == document.revision and not (document.incomplete or document.calls)
     headers = {"etag": make_wanted_etag(document.revision)} if is_settled else {}

@@ -53,9 +53,9 @@ async def get_guest(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter b
     """Return a guest; with ``after``, first wait until the guest's host has confirmed a revision above ``after``."""
 
     def read() -> tuple[GuestView, int]:
-        """Check the caller's right. Return the guest and the confirmed revision of the guest's host.
+        """Return the guest and the confirmed revision of its host.
 
-        Each call checks the right again, because after a wait, a cluster of another owner can have this key.
+        Check the caller's right each time: after a wait, a cluster of another owner can have this key.
         """
         with service.store.read() as unit:
             authorize_in_unit(unit, caller, Action.READ_CLUSTER, key, id)
@@ -71,11 +71,7 @@ async def get_guest(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter b
         return confirmed
 
     def is_awaited() -> bool:
-        """Return whether ``after`` is None, or the host is reachable and ``view.confirmed_revision`` exceeds ``after``.
-
-        While the host's confirmation excludes the guest's cluster, ``view.confirmed_revision`` can be lower than the
-        revision that the host confirmed.
-        """
+        """Return whether ``after`` is None, or the host is reachable and has confirmed a revision above ``after``."""
         return after is None or (view.reachable and view.confirmed_revision > after)
 
     await poll.wait_until_newer(topic, poll.in_thread(read_confirmed), after, wait, is_awaited=is_awaited)
@@ -101,11 +97,10 @@ def put_guest_power(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter b
 def authorize_guest(  # noqa: PLR0913, PLR0917 - the call
     unit: Unit, caller: Caller, action: Action, key: ClusterKey, guest: Name, cluster_id: str | None = None
 ) -> GuestView:
-    """Check the caller's right to ``action`` on a guest. Return the guest.
+    """Return a guest, after checking the caller's right to ``action`` on the guest.
 
-    A site administrator has the right for guests on hosts of the site. If the caller may not read the cluster, raise
-    Forbidden or NotFound as :func:`authorize_cluster` does. Raise Forbidden if the caller may read the cluster, but
-    lacks the right.
+    A site administrator has the right for guests on hosts of the site. Raise Forbidden or NotFound as
+    :func:`authorize_cluster` does, and Forbidden for a caller who may only read the cluster.
     """
     authorize_in_unit(unit, caller, Action.READ_CLUSTER, key, cluster_id)
     view = guest_power.get_guest(unit, key, guest, cluster_id)

@@ -205,10 +205,10 @@ def _report_addition(response: Response, caller: Caller, image: CatalogueImage, 
 
 
 def _authorize(unit: Unit, caller: Caller, action: Action, name: Name) -> CatalogueImage:
-    """Return an image. Raise Forbidden if the caller's role has no right to ``action`` on any image.
+    """Return an image, after checking the caller's right to ``action`` on the image.
 
-    Otherwise, raise NotFound if the image does not exist or the caller may not see the image. Also raise Forbidden if
-    the caller may see the image, but has no right to ``action`` on this image.
+    Raise Forbidden if the caller's role has no right to ``action`` on any image, or if the caller may only see this
+    image. Raise NotFound if the image does not exist or the caller may not see it.
     """
     caller.require_for_any(action, "image")
     unrestricted = caller.is_unrestricted(action)

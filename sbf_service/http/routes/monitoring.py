@@ -60,7 +60,7 @@ class ReadinessProbe:
     _task: "asyncio.Task[Sequence[str]] | None" = field(default=None)
 
     async def find_faults(self) -> Sequence[str]:
-        """Return the faults of the database. Wait at most ``PROBE_TIMEOUT_S`` seconds."""
+        """Return the faults of the database, after at most ``PROBE_TIMEOUT_S`` seconds."""
         task = self._task
         if task is None or (task.done() and self.clock() - self._start >= PROBE_TTL_S):
             self._start = self.clock()
@@ -79,8 +79,8 @@ async def get_health() -> Health:
 async def get_readiness(request: Request, service: CurrentService) -> Health | Response:
     """Check that the database is readable and writable, with this SBF version's tables, and that reconcilers run."""
     readiness: ReadinessProbe = request.app.state.readiness
-    # Check the database first: without the database, the reconcilers complete no round and do not count as alive, but
-    # they do not need the restart that NO_RECONCILER demands.
+    # Check the database first: without it, the reconcilers complete no round, but do not need the restart that
+    # NO_RECONCILER demands.
     faults = await readiness.find_faults() or ([] if service.scheduler.alive else [NO_RECONCILER])
     return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, NOT_READY, "; ".join(faults)) if faults else Health()
 

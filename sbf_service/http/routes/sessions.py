@@ -46,9 +46,9 @@ PORT = "[0-9]{1,5}"
 TOKEN_CHECK_S = 15.0
 """The longest time between two checks of an open session's token. A notice of a revocation causes a check at once."""
 HANDSHAKES_TOPIC = "session-handshakes"
-"""A topic of the change feed. Each user's call waits for this topic until SBF has accepted or refused the call.
+"""The topic for which each user's call waits until SBF has accepted or refused the call.
 
-A stopping service counts the waiters of this topic.
+A stopping service counts its waiters.
 """
 
 log = get_log(__name__)
@@ -132,9 +132,9 @@ async def open_session(  # noqa: PLR0913, PLR0917 - FastAPI passes each paramete
 
 @asynccontextmanager
 async def _handshake(user: WebSocket, registration: ExitStack) -> AsyncIterator[Waiter]:
-    """Yield a waiter that a stop of the service wakes. The ``async with`` block must accept the user's call.
+    """Yield a waiter that a stop of the service wakes. The block must accept the user's call.
 
-    If the block raises VirtcloudError, first close ``registration``, and then answer the call with the error.
+    If the block raises VirtcloudError, close ``registration`` before the call is answered with the error.
     """
     service, _, _ = _parts(user)
     with service.change_feed.watch(uncompared=(HANDSHAKES_TOPIC,)) as waiter:

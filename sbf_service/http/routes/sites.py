@@ -61,7 +61,7 @@ def list_sites(caller: CurrentCaller, service: CurrentService, page: CurrentPage
 def read_all_sites(caller: Caller, service: SbfService) -> Iterator[list[SiteView]]:
     """Yield the views of all sites in lists of at most `MAX_PAGE` views, in the order of the topology.
 
-    A separate transaction reads each list.
+    Each list is read in its own transaction.
     """
     with service.store.read() as unit:
         sites = read_topology(unit).sites

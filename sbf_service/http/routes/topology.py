@@ -132,9 +132,9 @@ async def preview_site_topology(
 
 
 async def dry_run_setting(service: SbfService, change: Callable[[Unit], None]) -> ChangeDryRun:
-    """Return what ``change`` would change on devices, without changing a device.
+    """Return what ``change`` would change on devices.
 
-    Call ``change`` in a transaction, roll the transaction back, and read the affected devices.
+    Roll the transaction of ``change`` back, and read the affected devices without changing them.
 
     Raise the errors of ``change``, and ServiceBusy if no thread is free.
     """
@@ -223,8 +223,8 @@ def _replace_part(topology: Topology, service: SbfService, caller: Caller, part:
 def _authorize_credentials(caller: Caller, topology: Topology, part: SitePart) -> None:
     """Check the credentials of new devices, and of devices whose address, credential or platform changes.
 
-    A site administrator may set only a credential that devices of the part's site use already and that devices of other
-    sites do not use. Raise Forbidden if a site administrator sets any other credential.
+    A site administrator may set only a credential that devices of the site use already and devices of other sites do
+    not use. Raise Forbidden for any other credential.
     """
     foreign = find_foreign_credentials(topology, part)
     if foreign and not is_allowed(caller.principal, Action.SET_TOPOLOGY):

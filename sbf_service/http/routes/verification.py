@@ -31,7 +31,6 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.values import ClusterKey, Name, VlanId
 
 MAX_READ_DEVICES = 8
-"""The maximum number of devices that one call reads to explain failed paths."""
 
 router = APIRouter(prefix="/v1/clusters", tags=["clusters"], route_class=Operation)
 
@@ -96,10 +95,7 @@ def _prepare(
 async def _explain(
     service: SbfService, check: PathCheck, topology: Topology, paths: Iterable[VerifiedPath]
 ) -> AsyncIterator[str]:
-    """Read the devices on path sections where no frame passes.
-
-    Yield the differences from the devices' wanted states, and the reasons of failed readings.
-    """
+    """Yield the differences and failed readings of the devices on path sections where no frame passes."""
     lost = [path.section for path in paths if path.section and path.result is PathResult.NOTHING_PASSES]
     elements = dict.fromkeys(port.element for section in lost for port in section.ports)
     devices = [name for name in elements if kind_of(topology.element(name)) in DEVICE_KINDS]
@@ -115,7 +111,6 @@ async def _explain(
 
 
 def _describe(difference: ElementDifference, vlan: VlanId) -> Iterator[str]:
-    """Yield the missing parts of a cluster's configuration on a device. ``vlan`` is the cluster's VLAN ID."""
     switch, edge = difference.switch, difference.edge
     if switch is not None:
         missing = [port for port, vlans in switch.add.items() if vlan in vlans]

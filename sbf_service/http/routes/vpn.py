@@ -216,9 +216,9 @@ def change_vpn(
 ) -> Iterator[tuple[Unit, UserName | None]]:
     """Yield a unit of work to change a cluster's VPN access, SSH certificates or publications.
 
-    Also yield the result of :func:`authorize_vpn`.
+    The second value is the result of :func:`authorize_vpn`.
 
-    Check the caller's right to ``action`` before the write lock is acquired, and again in the yielded unit of work.
+    The right to ``action`` is checked before the write lock is acquired, and again in the unit of work.
     """
     with service.store.read() as unit:
         authorize_vpn(unit, caller, action, key, cluster_id)
@@ -231,10 +231,9 @@ def authorize_vpn(
 ) -> UserName | None:
     """Check a right to a cluster's VPN access, SSH certificates or publications.
 
-    Return the user to whose profiles and certificates the right is limited; None if the right is not limited. An
-    invited user has rights only to the user's own profiles and certificates. A site administrator has rights if a
-    gateway of the cluster is at the administrator's sites. If the caller lacks the right, raise Forbidden or NotFound
-    as :func:`authorize_cluster` does.
+    Return the user to whose own profiles and certificates the right of an invited user is limited; None without a
+    limit. A site administrator has rights if a gateway of the cluster is at the administrator's sites. Raise Forbidden
+    or NotFound as :func:`authorize_cluster` does.
     """
     caller.require_for_any(action, "cluster")
     row, view = require_cluster(unit, key, cluster_id), get_cluster(unit, key, cluster_id)

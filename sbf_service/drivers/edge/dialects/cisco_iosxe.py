@@ -3,16 +3,15 @@
 A circuit consists of a service instance on the port, a bridge domain, and a connection to the backbone. With ``vpls``,
 the connection is a VFI, signalled by LDP (RFC 4762). With ``qinq``, the connection is a service instance with the S-tag
 on the core port. The number of the bridge domain is the VLAN ID, which belongs to one cluster at the site. All ports of
-the edge share the numbers of bridge domains. VLAN 112 is in other use if bridge domain 112 contains a service instance
-(on any port), a VFI or the interface ``BDI112``, and SBF did not create this service instance, VFI or interface.
+the edge share the numbers of bridge domains. VLAN 112 is in other use if bridge domain 112 contains a service instance,
+VFI or ``BDI112`` that SBF did not create.
 
-A *shared* VFI (``vpn_id``) carries all clusters of a transport. The number of its bridge domain is the VPN ID, which
-must therefore be at most 4094. The VPN ID must also be outside the site's pool, because SBF uses the VLAN IDs of the
-pool as the numbers of other bridge domains.
+A *shared* VFI (``vpn_id``) carries all clusters of a transport. Its bridge domain has the VPN ID as number. The VPN ID
+must therefore be at most 4094, and outside the site's pool.
 
-In a shared VFI, the tag stays on the frames. A service instance sends only frames with a tag that the service instance
-also accepts ("Egress Filtering", ASR 920 Ethernet guide). So VLANs are separated, although these VLANs share a bridge
-domain and a MAC table.
+In a shared VFI, the tag stays on the frames, and a service instance sends only frames with a tag that it also accepts
+("Egress Filtering", ASR 920 Ethernet guide). So VLANs are separated, although they share a bridge domain and a MAC
+table.
 
 Sources: public configurations and a STIG check for ``l2 vfi … manual``; the ASR 920 and ME 3600X guides for service
 instances, ``rewrite`` and the egress filter. From memory, not checked on a device: patterns in ``section``, service
@@ -114,7 +113,7 @@ def _parse_service_instances(port: str, block: ConfigurationBlock, vlans: VlanSe
 
 
 def _is_empty(instance: ConfigurationBlock) -> bool:
-    """Return whether a service instance has no bridge domain and no cross-connect (an interrupted creation)."""
+    """Return whether an interrupted creation left a service instance without bridge domain and cross-connect."""
     return instance.after("bridge-domain") is None and instance.after("xconnect") is None
 
 

@@ -1,10 +1,10 @@
 """Cisco IOS-XR (ASR 9000, NCS) as a VPLS edge, signalled by LDP (RFC 4762).
 
 A circuit consists of an ``l2transport`` subinterface, a bridge domain in a separate bridge group, and a VFI in the
-bridge domain. A commit applies all lines or no line. A committed change survives a restart.
+bridge domain. A commit applies all lines or no line, and survives a restart.
 
 In a VFI that all clusters of a transport share (``vpn_id``), frames keep their VLAN tags. Each subinterface filters the
-frames that it sends. Without the filter, a frame of one VLAN would leave through all subinterfaces.
+frames that it sends: otherwise a frame of one VLAN would leave through all subinterfaces.
 
 Sources: the ASR 9000 command reference for ``ethernet egress-filter strict``; published configurations for
 subinterfaces, bridge domains, VFIs with ``neighbor … pw-id``, and ``root``. From memory, not checked on a device: the
@@ -107,8 +107,7 @@ def _parse_members(domain: str, block: ConfigurationBlock) -> Iterator[CircuitPi
 def _split_member(piece: CircuitPiece) -> CircuitPiece:
     """Return a bridge domain's member with its subinterface split into port and VLAN.
 
-    If the member is no subinterface, return an attachment with ``by_sbf=False``, because all members that SBF creates
-    are subinterfaces.
+    SBF creates only subinterfaces, so any other member is an attachment with ``by_sbf=False``.
     """
     port, _, number = (piece.port or "").rpartition(".")
     is_subinterface = bool(port) and number.isdigit()

@@ -4,7 +4,7 @@ SBF creates the pieces of a circuit in this order: a VLAN that is named ``vc-VNI
 the VNI on ``nve1``, with ingress replication by BGP; the MAC-VRF under ``evpn``; and the VLAN on the trunk. The
 backbone's administrators must have enabled the features and configured ``nve1``, BGP and the BGP neighbours.
 
-A route distinguisher cannot be changed. SBF therefore removes an incomplete MAC-VRF and creates it again.
+A route distinguisher cannot be changed, so SBF removes an incomplete MAC-VRF and creates it again.
 
 Sources: published configurations for the form of all lines; Ansible's ``nxos_evpn_vni`` for the route distinguisher.
 One assumption was not checked on a device: the configuration contains no block for a VLAN without a name.
@@ -76,7 +76,6 @@ def parse_answers(answers: Sequence[str], vlans: VlanSet) -> EdgeReading:
 
 
 def _parse_vlan_pieces(blocks: list[ConfigurationBlock], vlans: VlanSet) -> Iterator[CircuitPiece]:
-    """Yield a piece for each VLAN in ``vlans`` and for each VLAN of a service, with the VLAN's configuration lines."""
     heads = [(words, block) for words, block in find_blocks(blocks, "vlan ") if re.fullmatch(r"[\d,\-]+", words)]
     configured = {int(words): block for words, block in heads if words.isdigit() and block.body}
     for vlan in VlanSet(vlan for words, _ in heads for vlan in parse_vlans(words)):

@@ -1,13 +1,12 @@
 """Juniper Junos (MX) as a VPLS edge, signalled by LDP (RFC 4762), and as an EVPN edge (VXLAN, RFC 8365).
 
-For a circuit, SBF configures a unit on the port, and a routing instance that contains this unit. SBF derives the
-instance's name from the service ID. A private candidate configuration is committed completely or not at all. The
-backbone's administrators must have configured ``flexible-vlan-tagging`` and ``encapsulation
-flexible-ethernet-services`` on the port.
+A circuit is a unit on the port, in a routing instance whose name contains the service ID. A private candidate
+configuration is committed completely or not at all. The backbone's administrators must have configured
+``flexible-vlan-tagging`` and ``encapsulation flexible-ethernet-services`` on the port.
 
-In the instance of a single cluster, SBF sets ``vlan-id none``, so that frames have no tag within the instance: the
-edges of other vendors send frames without a tag in the pseudowire. In an instance that all clusters share, SBF sets
-``vlan-id all``: tags stay on frames, and addresses are learned for each VLAN.
+The instance of a single cluster has ``vlan-id none``, because other vendors' edges send frames without a tag in the
+pseudowire. The instance that all clusters share has ``vlan-id all``: tags stay on frames, and addresses are learned for
+each VLAN.
 
 Sources: OESS for instances, units, ``no-tunnel-services``, the VNI and deletions; the guides "VLANs within Bridge
 Domain and VPLS Environments" (MX) and "Configuring LDP Signaling for VPLS" for ``vlan-id``, ``vpls-id``, ``neighbor``
@@ -78,7 +77,7 @@ def parse_answers(answers: Sequence[str], vlans: VlanSet) -> EdgeReading:
 
 
 def _parse_statements(answer: str) -> Statements:
-    """Return the statements of each interface or instance. Append ``inactive`` to each deactivated statement."""
+    """Return the statements of each interface or instance. A deactivated statement ends with ``inactive``."""
     statements = [line for line in answer.splitlines() if line.strip() and not line.startswith(("{", "[edit"))]
     if unknown := [line for line in statements if not STATEMENTS.match(line)]:
         raise ValueError(unknown[0])
@@ -132,7 +131,7 @@ def _parse_unit(port: str, number: str, lines: set[str], vlans: VlanSet, members
 def _parse_tags(number: str, lines: set[str]) -> VlanSet:
     """Return the outer tags that a unit accepts.
 
-    If a unit has no tags and no address family, and its ``number`` is a VLAN ID, the unit is new: return this VLAN ID.
+    A unit without tags and address family is new: return its ``number``, if this is a VLAN ID.
     """
     single = [
         *_find_arguments(lines, "vlan-id "),

@@ -1,7 +1,7 @@
 """Arista EOS with configuration sessions. SBF loads the commands of the dialect ``arista_eos`` into a session.
 
-A session contains a copy of the whole configuration. The session's commit overwrites changes that other users made
-after the session's creation (EOS user manual, "Configure Session"). SBF therefore commits immediately after loading.
+A session contains a copy of the whole configuration, and its commit overwrites later changes of other users (EOS user
+manual, "Configure Session"). SBF therefore commits immediately after loading.
 """
 
 from functools import partial

@@ -1,9 +1,9 @@
 """Cisco IOS-XR: a router with a subinterface for each VLAN on a port, and a bridge domain for each VLAN.
 
-VLAN 112 is the bridge domain ``vc-112`` of the bridge group ``virtcloud``. A trunk joins this bridge domain by the
-subinterface ``.112`` with ``encapsulation dot1q 112``. An access port joins the bridge domain by the subinterface
-``.4095`` with ``encapsulation untagged``. A managed VLAN ID is in other use if configuration other than these
-subinterfaces accepts frames with this VLAN ID on a managed port.
+VLAN 112 is the bridge domain ``vc-112`` of the bridge group ``virtcloud``. A trunk joins this domain by the
+subinterface ``.112`` with ``encapsulation dot1q 112``, an access port by the subinterface ``.4095`` with
+``encapsulation untagged``. A managed VLAN ID is in other use if other configuration of a managed port accepts frames
+with this VLAN ID.
 
 Sources: the vendor's guides. From memory, not checked on a device: ``no`` and ``root`` in text that is loaded over
 NETCONF, and ``no interface`` without ``l2transport``.
@@ -29,7 +29,7 @@ from virtcloud.model.vlans import VlanSet
 
 GROUP = "virtcloud"
 UNTAGGED = 4095
-"""The number of the subinterface of an access port. No VLAN has the ID 4095."""
+"""The number of the subinterface of an access port, which is no VLAN ID."""
 ROOT = "root"
 """The command that leaves all configuration modes.
 
@@ -81,8 +81,6 @@ PORTS = PortNames(
 
 @dataclass
 class _BridgeDomains:
-    """The bridge domain (group, name) of each subinterface, and the VLAN IDs of SBF's bridge domains."""
-
     by_interface: dict[str, tuple[str, str]] = field(default_factory=dict)
     sbf_vlans: set[VlanId] = field(default_factory=set)
 
@@ -104,7 +102,6 @@ def parse_configuration(shown: Sequence[str]) -> SwitchReading:
 
 
 def _parse_bridge_domains(body: Sequence[str]) -> _BridgeDomains:
-    """Parse the bridge groups of ``l2vpn``. The lines in ``body`` have no indentation."""
     found, group, domain = _BridgeDomains(), "", ""
     for line in body:
         first, _, rest = line.partition(" ")
@@ -142,7 +139,6 @@ def _parse_port(parent: str, interfaces: Mapping[str, Sequence[str]], domains: _
 
 
 def _parse_other_mode(interfaces: Mapping[str, Sequence[str]], parent: str) -> str:
-    """Return the mode of a bundle member or of a port with an IP address or VRF; empty for other ports."""
     lines = [line for head, body in interfaces.items() if _canonical_name(head.split()[0]) == parent for line in body]
     if any(line.startswith("bundle id ") for line in lines):
         return AGGREGATED

@@ -61,10 +61,9 @@ PORTS = JunosPorts({})
 class JunosReading(SwitchReading):
     """The configuration read from a switch, with the entries of each port's list ``vlan members``.
 
-    ``members`` contains these entries (members) for each port whose unit 0 has a switching family. The entries are a
-    dictionary: the key is the text of a member, such as ``20-29``, and the value contains the VLANs that the text
-    denotes. A command that deletes a member must repeat the text. A deactivated family has no members. Junos refuses to
-    delete a family that is absent.
+    ``members`` has an entry for each port whose unit 0 has a switching family. The entry maps the text of each member,
+    such as ``20-29``, to the VLANs that the text denotes. A command that deletes a member must repeat the text. A
+    deactivated family has no members. Junos refuses to delete an absent family.
     """
 
     members: Mapping[str, Mapping[str, VlanSet]] = field(default_factory=dict)
@@ -108,7 +107,6 @@ def _parse_neighbour(element: Any) -> Neighbour:  # noqa: ANN401
 
 
 def _parse_root(shown: str, tag: str) -> Any:  # noqa: ANN401
-    """Parse XML whose root element must be ``tag``. Raise ValueError with the text of any other document."""
     root = parse_xml(shown)
     if root.tag != tag:
         raise ValueError(extract_text(root) or quote_first_line(shown))
@@ -116,7 +114,6 @@ def _parse_root(shown: str, tag: str) -> Any:  # noqa: ANN401
 
 
 def _find_active(parent: Any, path: str) -> Iterator[Any]:  # noqa: ANN401
-    """Yield the elements at a path, except deactivated elements and elements inside them."""
     step, _, rest = path.partition("/")
     for element in parent.findall(step):
         if _is_active(element):
@@ -146,8 +143,6 @@ def _find_units(root: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
 
 @dataclass(frozen=True, slots=True)
 class _InterfaceReading:
-    """The configuration of an interface, except the switching family of its unit 0."""
-
     name: str
     others: VlanSet
     native: VlanSet
@@ -183,7 +178,7 @@ def _parse_members(unit: Any, names: Mapping[int, str]) -> dict[str, VlanSet]:  
 
 
 def _parse_member(member: str) -> VlanSet:
-    """Parse a VLAN ID or a range. The name of a VLAN that does not exist denotes no VLAN."""
+    """Parse a VLAN ID or a range. A name of a VLAN that does not exist denotes no VLAN."""
     return parse_vlans(member) if member[:1].isdigit() else VlanSet()
 
 
@@ -245,7 +240,7 @@ def _render_restoration(port: PortName, use: PortUse, reading: JunosReading) -> 
 
 
 def _find_deletable_vlans(vlans: VlanSet, reading: JunosReading) -> Iterator[str]:
-    """Yield the names of VLANs to delete. Skip a name that also denotes a VLAN ID outside ``vlans``.
+    """Yield the names of the ``vlans`` to delete, except names that also denote other VLAN IDs.
 
     The read-back reports the skipped VLANs.
     """
@@ -255,9 +250,9 @@ def _find_deletable_vlans(vlans: VlanSet, reading: JunosReading) -> Iterator[str
 
 
 def _render_removal(port: PortName, vlans: VlanSet, reading: JunosReading) -> Iterator[str]:
-    """Yield the lines that delete members. Skip a member, such as a range, that also denotes VLANs outside ``vlans``.
+    """Yield the lines that delete members, except members that also denote other VLANs, such as ranges.
 
-    The read-back reports the VLANs of the skipped member.
+    The read-back reports the VLANs of these members.
     """
     for member, denoted in reading.members.get(PORTS.canonical(port), {}).items():
         if denoted & vlans and not denoted - vlans:

@@ -1,6 +1,6 @@
 """The dialects of switches with a command line, one file for each platform.
 
-Each module contains a ``DIALECT``. The module's name is the platform's name.
+Each module, named like its platform, contains a ``DIALECT``.
 """
 
 from importlib import import_module
