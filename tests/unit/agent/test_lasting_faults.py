@@ -76,10 +76,7 @@ def test_a_guest_without_its_port_is_reported_while_it_lasts(
 def test_a_container_that_briefly_lacks_its_port_is_no_fault(
     reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, clock: Clock
 ) -> None:
-    """A container that reboots has no port for a moment.
-
-    The agent reports a missing port only after all readings have lacked the port for 10 s (``PORT_S``).
-    """
+    """The agent reports a missing port only after all readings have lacked the port for 10 s (``PORT_S``)."""
     for _ in range(2):
         show_interfaces(host, "eth0.100", "br100")
         for _ in range(4):

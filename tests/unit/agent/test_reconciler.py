@@ -1,5 +1,3 @@
-"""Tests of the reconciler with an SBF and a host in memory."""
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -67,8 +67,7 @@ class NamedWorld:
     def fetch(self, *addresses: str) -> list[str]:
         """Connect from the guest to each address. Return one item for each address, in the same order.
 
-        If a server accepted the connection, the item is the source address that the server saw: the gateway's address.
-        Otherwise the item is ``none``.
+        An item is the source address that the server saw, or ``none`` if no server accepted the connection.
         """
         return [self.world.fetch(address) for address in addresses]
 

@@ -16,10 +16,7 @@ from virtcloud.agent.gateway.outside_difference import find_outside_faults
 
 @pytest.fixture(scope="module")
 def gateway(unshare: Callable[[], None]) -> Iterator[Run]:
-    """Create the gateway and the routers of both clusters. Yield a function that runs code in the gateway's namespace.
-
-    Servers run in the outside network, in the management network, on the gateway and on the second cluster's guest.
-    """
+    """Create the gateway and the routers of both clusters."""
 
     def prepare(made: Surroundings, stack: ExitStack) -> None:
         for server in ("server", "admin", "", "guest200"):
@@ -88,10 +85,7 @@ def test_nobody_outside_reaches_a_guest(gateway: Run, address: str) -> None:
     ],
 )
 def test_a_broken_filter_in_a_namespace_opens_nothing(gateway: Run, computer: str, address: str, port: int) -> None:
-    """Even if the clusters' filters accept all packets, the main namespace's rules drop the forbidden packets.
-
-    The gateway routes packets for 10.0.0.5 to the second cluster.
-    """
+    """Even if the clusters' filters accept all packets, the main namespace's rules drop the forbidden packets."""
 
     def work(world: Surroundings) -> str:
         world.ip("route replace 10.0.0.0/24 via 100.64.1.145")

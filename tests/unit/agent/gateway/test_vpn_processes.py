@@ -1,5 +1,3 @@
-"""Tests of the OpenVPN processes of a gateway on the real kernel."""
-
 import errno
 import os
 import resource

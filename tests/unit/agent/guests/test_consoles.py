@@ -138,7 +138,6 @@ def test_input_that_exceeds_the_terminals_buffer_is_complete(
 def test_a_pause_of_the_agent_discards_no_input(
     consoles: GuestConsoles, terminal: tuple[int, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The time limit has passed before the first attempt to write."""
     monkeypatch.setattr(module, "STALL_S", 0.0)
     consoles.add("vc-a-g1", terminal[1], None)
     with consoles.connect("vc-a-g1", lambda _data: None) as write:

@@ -1,5 +1,3 @@
-"""Tests of the disks of virtual machines, with qemu-img."""
-
 import json
 import os
 import shutil

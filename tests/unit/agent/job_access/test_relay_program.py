@@ -1,5 +1,3 @@
-"""Tests of the requests to the relay of a job."""
-
 import socket
 import subprocess
 import sys

@@ -212,9 +212,9 @@ def test_the_access_is_recorded_with_the_clusters_id(script_access: ScriptAccess
 def test_a_members_access_is_recorded_with_the_networks_id(
     provider: FakeAccessProvider, records: JobRecordStore
 ) -> None:
-    """The view of a cluster that joined a network contains the network's key, but not the network's ID.
+    """After a reboot, another network may have this VLAN ID. Therefore the network's ID must be recorded.
 
-    The network's ID must be recorded, because after a reboot another network may have the VLAN ID of this network.
+    The view of a cluster that joined a network contains only the network's key.
     """
     peers = PEERS.model_copy(update={"network": "n"})
     access = ScriptAccess(provider, records, lambda _key, _id: peers)
@@ -241,10 +241,7 @@ def test_access_to_an_unknown_network_is_not_reopened(provider: FakeAccessProvid
 def test_an_upgraded_agent_does_not_interrupt_open_access(
     provider: FakeAccessProvider, records: JobRecordStore
 ) -> None:
-    """An earlier version of the agent recorded no ID of the network.
-
-    The missing ID alone is no reason to open the access again.
-    """
+    """An earlier version of the agent recorded no ID of the network."""
     job = record(records, job_record())
     ScriptAccess(provider, records, no_answer).provide_environment(job, view(), BRNO)
     (known,) = records.all()
