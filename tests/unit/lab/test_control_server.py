@@ -1,5 +1,3 @@
-"""Tests of the control server."""
-
 import json
 import os
 import pty

@@ -1,5 +1,3 @@
-"""Tests of the builds of Debian images."""
-
 import os
 import platform
 import tarfile

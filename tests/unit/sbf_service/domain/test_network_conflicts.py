@@ -226,10 +226,7 @@ def cluster(key: str, hosts: list[str], transport: str | None, joined: LiveClust
 @given(st.data())
 @settings(deadline=None, max_examples=50)
 def test_members_join_and_leave_without_changing_other_members_paths(data: st.DataObject) -> None:
-    """A network and its members together use the same ports as a single cluster that has all their hosts.
-
-    If the switches of each site are connected, no member is refused.
-    """
+    """A network and its members together use the same ports as a single cluster that has all their hosts."""
     in_one = data.draw(st.booleans())
     made = topology(data, in_one=in_one)
     try:

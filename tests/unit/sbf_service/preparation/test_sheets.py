@@ -1,5 +1,3 @@
-"""Tests of preparation sheets."""
-
 from typing import Any
 
 import pytest
