@@ -1,7 +1,6 @@
 """Tests of ``virtcloud element try`` on emulated switches. The command changes no switch.
 
-The command starts a program with the driver. Most tests run this program in the test's process instead, because the
-program's imports take a second of processor time.
+The command starts a program with the driver. Most tests run this program in the test's process, which is faster.
 """
 
 import importlib

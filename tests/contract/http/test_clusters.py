@@ -1,5 +1,3 @@
-"""Tests of the HTTP calls about clusters."""
-
 import asyncio
 
 import httpx

@@ -182,7 +182,6 @@ def test_a_guest_that_is_stopping_is_not_cloned(cloning: Cloning) -> None:
 
 
 def test_a_guest_on_an_unreachable_host_is_not_cloned(start: Start) -> None:
-    """The host confirmed the stop before the host became unreachable."""
     made = start(agent=False, agent_wait=0.2)
     stop(made)
     with made.world.store.change_row() as unit:
@@ -250,8 +249,6 @@ def test_a_full_disk_of_sbf_leaves_no_image_or_file(cloning: Cloning, monkeypatc
 
 
 def test_a_dying_agent_leaves_no_image_or_file(cloning: Cloning, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The agent is killed in the middle of the upload, so its connections are closed."""
-
     def die(archive: RootArchive) -> Iterator[bytes]:
         yield b"x"
         raise ServiceUnreachable("killed")

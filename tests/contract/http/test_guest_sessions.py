@@ -221,7 +221,7 @@ def test_an_agent_that_never_answers_is_reported_in_time(start: Start) -> None:
 
 
 def is_pooled(thread: threading.Thread) -> bool:
-    """Return whether the thread is in the service's thread pool. The agent's requests may start such threads."""
+    """Return whether the thread is in the service's thread pool."""
     return thread.name == "AnyIO worker thread"
 
 

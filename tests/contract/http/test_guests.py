@@ -1,5 +1,3 @@
-"""Tests of guests' power states."""
-
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -149,10 +147,7 @@ def test_a_hosts_error_is_shown_while_the_guest_waits(demo: World) -> None:
 
 
 def test_an_ended_guest_degrades_its_own_cluster_only(world: World) -> None:
-    """The agent first confirms the host's revision, but reports the ended guest's cluster as incomplete.
-
-    The agent confirms this cluster only when the restarted guest has run for long enough.
-    """
+    """The agent first confirms the host's revision, but reports the ended guest's cluster as incomplete."""
     world.put("c", spec("brno-h1"))
     world.put("d", spec("brno-h1", owner="bob"))
     world.settle()

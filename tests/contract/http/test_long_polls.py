@@ -1,5 +1,3 @@
-"""Tests of long polls."""
-
 import asyncio
 import threading
 from collections.abc import Collection

@@ -185,10 +185,7 @@ def test_a_certified_member_suspends_nothing(world: World) -> None:
 
 
 def test_the_transaction_that_creates_a_member_suspends_the_publication(world: World) -> None:
-    """The transaction that creates the member (a cluster that joins the network) suspends the publication.
-
-    At this time, no element has confirmed the member.
-    """
+    """When SBF suspends the publication, no element has confirmed the member."""
     put(world)
     publish(world)
     world.settle()

@@ -1,7 +1,6 @@
 """Tests of the polls that SBF answers from memory: the polls of settled agents.
 
-An agent is settled if the agent's element has confirmed its wanted revision and has no error report. The *slow poll* is
-no call of an agent: SBF itself regularly reads the database, to find changes whose notices were lost.
+An agent is settled if the agent's element has confirmed its wanted revision and has no error report.
 """
 
 import asyncio
@@ -143,9 +142,9 @@ def test_the_server_answers_settled_polls_outside_of_fastapi(settled: World) -> 
 
 
 def test_two_readings_do_not_overlap(settled: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``load`` reads the settled agents.
+    """``load`` reads the settled agents, and first empties the set of changed topics.
 
-    Each call of ``load`` first empties the set of changed topics, so an overlapping call would lose changes.
+    An overlapping call would lose changes.
     """
     agents, reading = settled.service.settled_agents, [0]
     second = Thread(target=agents.load)

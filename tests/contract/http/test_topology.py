@@ -1,5 +1,3 @@
-"""Tests of topology changes while clusters are active."""
-
 from typing import Any
 
 import pytest

@@ -1,5 +1,3 @@
-"""Tests of the catalogue of images over HTTP."""
-
 import logging
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,3 @@
-"""Tests of uploads of images over HTTP."""
-
 import errno
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -39,7 +37,7 @@ def test_the_same_upload_again_changes_nothing(world: World, folder: Path, alice
 
 @pytest.mark.parametrize("left", [None, QCOW2[:-1]], ids=["missing", "truncated"])
 def test_a_repeated_upload_restores_a_lost_file(world: World, folder: Path, alice: str, left: bytes | None) -> None:
-    """A file can be lost, for example if the database was restored from a backup but the folder of images was not."""
+    """A file is lost, for example, if only the database was restored from a backup."""
     first = upload(world, alice)
     file = folder / content(QCOW2)["sha256"]
     file.unlink()

@@ -1,5 +1,3 @@
-"""Tests of the addresses that SBF assigns to VPN devices."""
-
 import threading
 
 import pytest

@@ -1,7 +1,4 @@
-"""Tests of ``virtcloud access`` against a real SBF.
-
-One test runs the real openvpn with a profile that the command wrote.
-"""
+"""Tests of ``virtcloud access`` against a real SBF."""
 
 import os
 import shutil
