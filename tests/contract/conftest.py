@@ -1,5 +1,3 @@
-"""Fixtures of all contract tests."""
-
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress

@@ -1,5 +1,3 @@
-"""Tests of the agent as a process."""
-
 import fcntl
 import json
 import os

@@ -89,10 +89,7 @@ def test_invariant_1_the_database_refuses_a_second_claim(world: World) -> None:
 
 @pytest.mark.parametrize("last", ["brno-sw1", "praha-sw1", "brno-h1", "praha-h1"])
 def test_invariant_2_confirmed_removals_free_an_id(world: World, last: str) -> None:
-    """Until element ``last`` confirms the removal of the cluster, the VLAN ID is free at no site.
-
-    This also holds for a site whose elements have all confirmed the removal.
-    """
+    """Until element ``last`` confirms the removal of the cluster, the VLAN ID is free at no site."""
     world.put("demo", TWO_SITES)
     world.settle()
     world.switches[last].cut_off = True

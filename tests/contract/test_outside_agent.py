@@ -1,7 +1,6 @@
 """Tests of a gateway that routes guests to external destinations. The agent, the packets and the faults are real.
 
-All computers are network namespaces. Each of two clusters with identical addresses has a guest on an access port. A
-fake SBF sends the wanted document.
+All computers are network namespaces. A fake SBF sends the wanted document.
 """
 
 import json
@@ -130,10 +129,7 @@ def make_published() -> HostWanted:
 
 
 class OutsideWorld:
-    """Five computers: a gateway with a real agent, two guests, an external server and an administrator's computer.
-
-    Each guest belongs to a separate cluster.
-    """
+    """Five computers: a gateway with a real agent, two guests, an external server and an administrator's computer."""
 
     def __init__(self, stack: ExitStack, folder: Path) -> None:
         self.gateway, self.guest, self.other_guest, self.server, self.admin = stack.enter_context(network_namespaces(5))
@@ -314,7 +310,7 @@ def test_a_flushed_table_is_restored_while_sbf_is_away(world: OutsideWorld) -> N
 
 
 def test_guests_reach_the_destination_while_sbf_is_away(world: OutsideWorld) -> None:
-    """The rules stay in the kernel after a restart of the agent, although the agent has no wanted state."""
+    """After the restart, the agent has no wanted state. The rules stay in the kernel."""
     former = len(world.log)
     with world.sbf_away():
         world.kill_agent()
@@ -394,7 +390,7 @@ def test_the_agent_reports_the_names_of_destinations(world: OutsideWorld) -> Non
 
 
 def test_ended_clusters_leave_no_configuration(world: OutsideWorld) -> None:
-    """Remove all clusters. Therefore this test is the last of the module."""
+    """The test removes all clusters. Therefore it must be the last of the module."""
     world.sbf.change(HostWanted())
     world.sbf.wait_until_confirmed()
     assert world.list_remains() == []

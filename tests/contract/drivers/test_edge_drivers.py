@@ -136,7 +136,6 @@ def list_commands(driver: EdgeDriver, difference: EdgeDifference) -> tuple[str, 
 
 @pytest.mark.parametrize("done", [False, True])
 def test_a_session_lost_at_any_line_is_repaired(direct: EdgeBench, done: bool) -> None:
-    """The connection is lost at each line in turn, while a circuit is created or removed."""
     before = direct.device.running_config()
     for line in list_commands(direct.driver, EdgeDifference(add=(direct.circuit(112),))):
         with direct.device.failing("disconnect", line, done=done), suppress(Unreachable):

@@ -202,10 +202,7 @@ def test_a_foreign_vlan_stays_on_a_trunk(bench: Bench) -> None:
 
 
 def test_a_database_without_a_running_switch_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While ovs-vswitchd does not run, its database still accepts changes. But the driver's change must fail.
-
-    The driver's next reading must fail too.
-    """
+    """While ovs-vswitchd does not run, its database still accepts changes."""
     monkeypatch.setattr("sbf_service.drivers.switch.openvswitch.TRANSACT", "ovs-vsctl --timeout=1")
     bench.switch.kill_switch()
     try:

@@ -1,8 +1,4 @@
-"""Tests of devices that restart between a reading and a change. The device then receives no line of the change.
-
-The configuration after the restart may differ from the reading: a port may carry all VLANs, or may have a configuration
-that SBF did not make.
-"""
+"""Tests of devices that restart between a reading and a change. The device then receives no line of the change."""
 
 import time
 from collections.abc import Iterator

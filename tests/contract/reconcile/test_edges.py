@@ -1,5 +1,3 @@
-"""Tests of clusters over provider edges."""
-
 import pytest
 from sbf_fakes.http_calls import ask, body, problem
 from sbf_fakes.world import World, spec, three_edges

@@ -62,7 +62,6 @@ def test_a_conversation_may_use_two_thirds_of_its_lease() -> None:
 
 
 def test_a_lease_is_renewed_while_a_conversation_lasts(world: World) -> None:
-    """The device answers only after the original end of the lease. No other replica can acquire the lease."""
     lease_s = 3
     slow = start_again(world, worker_lease=lease_s)
     switch, outcomes = world.switches[SW1], list[ReconcileOutcome]()

@@ -354,7 +354,7 @@ def test_a_guest_that_was_reset_after_the_backup_runs_on(machines: Machines) -> 
 
 
 def test_a_reset_after_a_restore_restarts_the_guest_once(machines: Machines) -> None:
-    """The guest was reset after the backup. The host must distinguish this reset from the reset after the restore."""
+    """The host must distinguish this reset from the reset after the restore."""
     machines.world.put("demo", spec("brno-h1"))
     machines.back_up()
     reset(machines.world, 1)
@@ -474,10 +474,7 @@ def test_late_confirmations_of_former_revisions_are_refused(machines: Machines) 
 
 
 def test_revisions_exceed_all_revisions_before_the_restore(machines: Machines) -> None:
-    """Each agent waits for a revision that is higher than the last revision that the agent received.
-
-    The backup may lack the agent's last revision. Nevertheless, the restored SBF must assign only higher revisions.
-    """
+    """Each agent waits for a revision that is higher than the last revision that the agent received."""
     machines.back_up()
     with machines.world.store.change() as unit:
         for _ in range(100):

@@ -149,7 +149,6 @@ def test_a_refused_change_without_effect_is_not_saved(world: World) -> None:
 
 
 def test_an_earlier_change_is_saved_despite_a_refused_change(world: World) -> None:
-    """SBF was killed before it saved the removal of alice's cluster. The switch refuses each change for bob."""
     create_active(world)
     delete_on_hosts(world)
     switch = world.switches["brno-sw1"]
@@ -400,10 +399,7 @@ def crashed_at(first: World, folder: Path, statement: int) -> bool:
 
 
 def test_a_partly_configured_switch_is_saved_once(world: World) -> None:
-    """An unmanaged port carries the VLAN ID of bob's cluster, so SBF cannot confirm the wanted state.
-
-    The applied part of the wanted state is saved once.
-    """
+    """An unmanaged port carries the VLAN ID of bob's cluster, so SBF cannot confirm the wanted state."""
     switch = world.switches["brno-sw1"]
     switch.table = {1: "default"}
     create_active(world)

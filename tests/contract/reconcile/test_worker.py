@@ -1,5 +1,3 @@
-"""Tests of workers and the scheduler."""
-
 from collections.abc import Callable
 from threading import Event, Thread
 

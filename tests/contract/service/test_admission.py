@@ -1,5 +1,3 @@
-"""Tests of the admission of users, images and clusters."""
-
 import pytest
 from sbf_fakes.http_calls import ask, body, problem
 from sbf_fakes.vpn_world import furnish, gateway, topology_with_gateways

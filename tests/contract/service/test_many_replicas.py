@@ -1,7 +1,4 @@
-"""Tests of replicas that share a PostgreSQL database.
-
-The cases: twenty replicas start at once; the database restarts under load; one replica's clock is wrong.
-"""
+"""Tests of replicas that share a PostgreSQL database."""
 
 import signal
 import threading

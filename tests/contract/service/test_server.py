@@ -1,5 +1,3 @@
-"""Tests of the service as a process."""
-
 import asyncio
 import fcntl
 import json
@@ -302,10 +300,7 @@ def test_a_file_at_the_sockets_path_is_not_replaced(tmp_path: Path, make: Callab
 
 @pytest.mark.postgresql
 def test_sbf_does_not_start_on_a_database_that_refuses_changes(tmp_path: Path, postgresql: str) -> None:
-    """SBF writes to the database before it answers calls, and therefore detects a standby server.
-
-    This database needs no migration. The first write is then the ``UPDATE`` of ``repair_claims``.
-    """
+    """SBF writes to the database before it answers calls, and therefore detects a standby server."""
     read_only = f"{postgresql}&options=-c%20default_transaction_read_only%3Don"
     ended = run_sbf("serve", "--config", str(write_settings(tmp_path, database=read_only)))
     assert ended.returncode == 2
@@ -318,10 +313,7 @@ def test_sbf_does_not_start_on_a_database_that_refuses_changes(tmp_path: Path, p
 
 
 def test_the_log_reports_a_database_without_tables(tmp_path: Path) -> None:
-    """After an operator has changed the setting ``database``, the message shows that the new database has no clusters.
-
-    The clusters are still in the former database.
-    """
+    """An operator changed the setting ``database``. The message shows that the new database has no clusters."""
     path = write_settings(tmp_path)
     with running_service(path) as process:
         process.kill()

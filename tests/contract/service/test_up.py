@@ -1,5 +1,3 @@
-"""Tests of the real command ``virtcloud up``."""
-
 import os
 import re
 import select

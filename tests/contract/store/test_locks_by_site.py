@@ -1,7 +1,6 @@
 """Tests of PostgreSQL locks for sites.
 
-Replicas change different sites at the same time. While one replica changes a site, other replicas wait before they
-change the same site.
+Replicas change different sites at the same time, and the same site one after the other.
 """
 
 import random
@@ -87,7 +86,6 @@ def waiting_call(world: World, call: Callable[[], PutResult]) -> Iterator[Future
 
 
 def test_a_creation_does_not_wait_for_another_sites_lock(world: World) -> None:
-    """Another replica has locked Plzeň. A creation at Plzeň waits; creations at other sites do not."""
     third = world.restarted()
     with ThreadPoolExecutor(1) as threads:
         with locked(third.store, "plzen"):

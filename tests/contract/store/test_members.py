@@ -24,7 +24,6 @@ def test_a_member_has_the_networks_vlan_id(ring: World) -> None:
 
 
 def test_a_member_is_placed_only_on_its_path(ring: World) -> None:
-    """The member has no placement on brno-h1. The guests there have a new peer, so the host's revision changes."""
     before = revisions(ring)
     join_network(ring, "m1", "brno-h2")
     assert changed_elements(ring, before) == ["brno-h1", "brno-h2", "brno-sw1"]

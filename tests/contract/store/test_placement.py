@@ -215,7 +215,6 @@ def change_host(world: World, name: str, **changes: object) -> None:
 
 
 def test_the_last_place_goes_to_one_of_two_requests(hosts: World) -> None:
-    """Two replicas handle the requests at the same time. Praha has room for only one of the two guests."""
     stores = hosts.meeting_stores()
 
     def create(number: int) -> str:

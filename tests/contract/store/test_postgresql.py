@@ -1,5 +1,3 @@
-"""Tests of replicas that share a PostgreSQL database."""
-
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor

@@ -1,5 +1,3 @@
-"""Tests of the quarantine of VLAN IDs. A *declaration* states that a device no longer uses a quarantined VLAN ID."""
-
 import pytest
 from sbf_fakes.http_calls import ask, problem
 from sbf_fakes.world import World, spec

@@ -65,10 +65,7 @@ def read(store: Store) -> Topology:
 
 
 def test_a_change_is_prepared_in_short_turns(world: World) -> None:
-    """The thread that prepares the change holds Python's interpreter lock only for short turns.
-
-    Turns of the default length would delay every concurrent call by up to 5 ms whenever the call needs the lock.
-    """
+    """The thread that prepares the change holds Python's interpreter lock only for short turns."""
     turns_s = []
 
     def make(former: FormerTopology) -> Topology:
@@ -109,7 +106,7 @@ def test_a_change_pauses_only_outside_transactions(world: World, monkeypatch: py
 
 
 def test_no_thread_pauses_while_others_wait_for_its_topology(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A replica parses another replica's topology with a lock, for which all other calls wait."""
+    """While a replica parses another replica's topology, all other calls wait for a lock."""
     other = Store(world.store.engine)
     read(other)
     store_change(world.store, lambda topology: with_wider_elements(topology, "hosts"))
@@ -272,7 +269,7 @@ def with_narrow_hosts(topology: Topology) -> Topology:
 
 
 def test_hosts_admission_rules_reset_no_element(world: World) -> None:
-    """Such a change also reads no cluster, because the clusters' configuration does not depend on these rules."""
+    """A cluster's configuration does not depend on these rules, so such a change reads no cluster."""
     world.put("demo", spec("brno-h1", "praha-h1"))
     world.settle()
     before = {name: world.element(name) for name in world.topology().elements}
@@ -297,7 +294,7 @@ def test_hosts_with_other_ports_are_reset(world: World) -> None:
 
 
 def test_ports_without_links_change_without_reading_clusters(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No wanted state is computed: without this rule, SBF computes the wanted states of all switches."""
+    """SBF computes no wanted state for such a change."""
     world.put("demo", spec("brno-h1", "praha-h1"))
     world.settle()
     monkeypatch.delattr("sbf_service.domain.topology_effects.compute_wanted")

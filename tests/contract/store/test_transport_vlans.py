@@ -1,7 +1,6 @@
 """Tests that a VLAN ID has at most one network on a transport that separates networks only by their VLAN IDs.
 
-Earlier versions of SBF allowed *collisions*: several networks with one VLAN ID on such a transport. The networks of
-these tests have no site in common, so their claims at the sites do not conflict.
+Earlier versions of SBF allowed *collisions*: several networks with one VLAN ID on such a transport.
 """
 
 from typing import Any
@@ -234,10 +233,7 @@ def test_a_network_of_a_collision_does_not_grow(four: World) -> None:
 
 
 def test_an_allocation_reads_no_row_per_network_of_the_transport(world: World) -> None:
-    """The networks are at other sites, so their VLAN IDs are unclaimed at the sites of the new cluster.
-
-    There are more such networks than rows in the query's first window, but the first query still finds the VLAN ID.
-    """
+    """The networks are at other sites, so their VLAN IDs are unclaimed at the sites of the new cluster."""
     world.furnish("100-199", four_sites())
     for number in range(20):
         put_at(world, f"x{number}", "a", "d")
@@ -276,8 +272,7 @@ def test_a_port_that_may_carry_ended_clusters_keeps_its_transport(four: World) -
 def with_second_transport(**attachments: str) -> Topology:
     """Return the four sites with the transports ``core`` and ``new``, and two ports for transports at each switch.
 
-    ``attachments`` contains, by the name of a site, the ports' attachments, such as ``"uplink=core second=new"``. All
-    other sites are attached to ``core`` at the port ``uplink``.
+    ``attachments`` contains, by the name of a site, the ports' attachments, such as ``"uplink=core second=new"``.
     """
     document = four_sites().model_dump(mode="json")
     document["transports"] += [BACKBONE | {"name": "new"}]

@@ -1,5 +1,3 @@
-"""Tests of ``sbf upgrade --check``."""
-
 import hashlib
 import shutil
 import sqlite3
