@@ -181,7 +181,6 @@ class RealWorld:
     outage: float = 12.0
 
     def left(self) -> str:
-        """Describe the differences of switches and hosts from their initial state. Return "" if there are none."""
         return self.before.describe_changes(take_snapshot(self.lab, self.lab.topology))
 
     @contextmanager
@@ -209,9 +208,9 @@ class RealWorld:
 
     @contextmanager
     def in_begin(self, host: str, fault: HostFault) -> Iterator[Callable[[], None]]:
-        """Suspend the host's agent, so that the hook ``execjob_begin`` waits for the agent. Cause the fault meanwhile.
+        """Suspend the host's agent, so that the hook ``execjob_begin`` waits for the agent.
 
-        Yield a function that waits until the fault has been caused.
+        Cause the fault meanwhile.
         """
         self._shell(host, f"kill -STOP {AGENT}")
         script = f"agent={AGENT}; until {BEGINS}; do sleep 0.05; done; {FAULTS[fault]}"

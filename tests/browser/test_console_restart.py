@@ -1,7 +1,4 @@
-"""Tests of an open page while SBF is killed and started again.
-
-The page reports the lost connection, reconnects by itself, and shows the current state.
-"""
+"""Tests of an open page while SBF is killed and started again."""
 
 import re
 import socket

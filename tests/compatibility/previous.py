@@ -46,8 +46,7 @@ class Version:
     def cli(self, url: str, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a command of this version against the SBF at ``url``.
 
-        One process imports this version, and forks for each command. :func:`end_command_lines` ends the process that
-        imported the version.
+        The process that imported this version runs until :func:`end_command_lines`.
         """
         if self not in COMMAND_LINES:
             COMMAND_LINES[self] = CommandLine(self.environment)

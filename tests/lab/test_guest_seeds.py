@@ -1,5 +1,3 @@
-"""Tests of guests with seeds in the lab."""
-
 import time
 from collections.abc import Iterator
 from pathlib import Path

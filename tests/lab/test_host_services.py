@@ -108,10 +108,7 @@ def test_another_cluster_does_not_reach_the_server(lab: Lab, twins: tuple[Cluste
 
 @pytest.mark.usefixtures("leases")
 def test_guests_of_identical_clusters_read_their_own_seeds(lab: Lab, twins: tuple[ClusterView, ClusterView]) -> None:
-    """The guests ``n1`` of both clusters have the same addresses.
-
-    The instance ID of each guest contains the ID of the guest's cluster.
-    """
+    """The instance ID of each guest contains the ID of the guest's cluster."""
     url = f"http://{ADDRESS}/latest"
     script = f"busybox wget -q -O - {url}/meta-data/instance-id; busybox wget -q -O - {url}/user-data"
     found = [in_guest(lab, cluster, script) for cluster in twins]

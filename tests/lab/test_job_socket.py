@@ -1,5 +1,3 @@
-"""Tests of the job socket with real agents and guests."""
-
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

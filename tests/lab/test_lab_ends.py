@@ -1,5 +1,3 @@
-"""Tests of the end of a lab with SBF and agents."""
-
 import os
 import signal
 import subprocess

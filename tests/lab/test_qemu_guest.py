@@ -1,7 +1,7 @@
 """Tests of QEMU guests. The first cluster has a QEMU guest ``machine`` and a container ``container``.
 
 The machine's disk is an image of the catalogue with cloud-init. The machine boots once for all tests that only read its
-state. A later test has another QEMU guest. The data of this guest must survive a power loss of the guest's host.
+state.
 """
 
 import hashlib
@@ -139,8 +139,8 @@ def add_disk(lab: Lab, client: SbfClient) -> None:
 def log_in(lab: Lab, command: str, address: str = "10.0.0.1") -> str:
     """Log in to a machine with ssh, and run a command there. Return the command's output.
 
-    ssh asks no question, and trusts only the known host keys in `FOLDER`. ssh runs on the container's host, in the
-    network namespace of the container.
+    ssh trusts only the known host keys in `FOLDER`. It runs on the container's host, in the network namespace of the
+    container.
     """
     (container,) = read_guests(lab, "praha-h1")
     known = f"UserKnownHostsFile={FOLDER}/known_hosts"
@@ -160,8 +160,8 @@ def log_in(lab: Lab, command: str, address: str = "10.0.0.1") -> str:
 def wait_while_booting(lab: Lab, attempt: Callable[[], T | None], errors: list[str]) -> T:
     """Call ``attempt`` until it returns a result.
 
-    The test fails with ``errors`` if the machines' consoles print nothing for `SILENCE_S`. The total time is unlimited:
-    on a busy computer, an emulated machine can boot for minutes.
+    The test fails with ``errors`` if the machines' consoles print nothing for `SILENCE_S`. On a busy computer, an
+    emulated machine can boot for minutes.
     """
     printed, deadline = -1, 0.0
     while (result := attempt()) is None:
@@ -306,10 +306,7 @@ WRITE = "echo written by a guest | dd of=/dev/vda conv=fsync"
 
 
 def run_in_qemu_guest(lab: Lab, commands: str) -> str:
-    """Run commands in the QEMU guest's shell. Return their output.
-
-    First, wait until the guest answers pings. Then connect repeatedly, because the shell starts later.
-    """
+    """Run commands in the QEMU guest's shell."""
     shell = f"until /bin/nc -w {BOOT_S} 10.0.0.1 23; do /bin/sleep 1; done"
     up = f"until /bin/ping -c 1 -W 1 10.0.0.1 >/dev/null; do :; done; {shell}"
     return run_in_container(lab, "/bin/timeout", str(BOOT_S), "/bin/sh", "-c", up, given=f"{commands}\nexit\n")

@@ -105,10 +105,7 @@ def test_the_other_cluster_receives_no_frame(
 def test_a_guest_reaches_no_service_of_the_gateway(
     lab: Lab, laptop: LaptopVpn, clusters: dict[str, ClusterView]
 ) -> None:
-    """On the cluster's network, the gateway answers no ARP request for its own addresses.
-
-    The guest and the laptop answer ARP requests for their addresses.
-    """
+    """On the cluster's network, the gateway answers no ARP request for its own addresses."""
     for address, answers in ((GUEST, True), ("198.18.1.4", False), ("198.19.1.4", False)):
         request = ("busybox", "arping", "-c", "1", "-w", "1", "-I", laptop.interface, address)
         assert (laptop.run(*request)[0] == 0) is answers, address
