@@ -42,7 +42,6 @@ class GatewayNetworks:
         self.gateway = SimulatedGateway()
 
     def check_confirmed(self) -> None:
-        """Check the gateway after a confirmation."""
         for server, _, connection in self.connections:
             if connection.vlan is None:
                 continue

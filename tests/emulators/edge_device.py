@@ -1,5 +1,3 @@
-"""The base classes of emulated provider edges."""
-
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

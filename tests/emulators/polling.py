@@ -13,10 +13,7 @@ NCCLIENT_POLL_S = 0.01
 
 
 def shorten_pauses() -> None:
-    """Shorten the pauses in this process. Idempotent.
-
-    The function imports both libraries, which sessions need anyway.
-    """
+    """Shorten the pauses in this process. Idempotent."""
     import ncclient.transport.session  # noqa: PLC0415 - slow to load
     import netmiko.base_connection  # noqa: PLC0415
     import netmiko.cisco_base_connection  # noqa: PLC0415

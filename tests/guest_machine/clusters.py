@@ -60,7 +60,6 @@ class ClusterSbf(FakeElementApi):
         return [(one.id, name) for one in self.clusters.values() for name in one.guests]
 
     def publish(self) -> None:
-        """Send a new wanted document."""
         self.want(*self._make_segments())
 
     def _make_segments(self) -> Iterator[Segment]:

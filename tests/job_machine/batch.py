@@ -189,7 +189,6 @@ class SimulatedBatch:
     # Commands.
 
     def execute(self, command: Sequence[str]) -> CommandResult:
-        """Answer qstat and qselect."""
         text = " ".join(command[:4])
         if not self.up:
             return CommandResult(text, 111, "", f"cannot connect to server {self.name}, error=111")

@@ -1,5 +1,3 @@
-"""The actions of users, administrators, PBS, the network and the machines, and the end of a sequence."""
-
 from collections.abc import Iterable
 
 from job_machine.batch import SimulatedBatch

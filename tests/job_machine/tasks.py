@@ -83,7 +83,6 @@ class Tasks:
             raise Killed
 
     def run(self, until: float) -> None:
-        """Run all tasks until the time ``until``."""
         while ready := self._find_ready(until):
             self._set(max(self.now, min(ready.wake, until)) if not ready.until() else self.now)
             self._resume(ready)

@@ -55,13 +55,11 @@ def make_site(name: str) -> Document:
 
 
 def make_links(name: str) -> list[Document]:
-    """Return the links of :func:`make_site`."""
     ends = [("h1:eth0", "sw1:p1"), ("h2:eth0", "sw2:p1"), ("sw1:p4", "sw2:p3"), ("pe1:ac", "sw1:p3")]
     return [{"a": f"{name}-{a}", "b": f"{name}-{b}"} for a, b in ends]
 
 
 def make_topology() -> Topology:
-    """Return the first topology."""
     return Topology.model_validate(
         {
             "name": "changing",

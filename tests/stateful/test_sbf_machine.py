@@ -307,10 +307,7 @@ class Machine(RuleBasedStateMachine):
             assert bool(view.vlans) == (view.state not in ENDED_STATES or view.quarantined)
 
     def a_member_has_the_vlan_ids_of_its_network(self, views: list[ClusterView]) -> None:
-        """Until a member of a network ends, it has the network's VLAN IDs, and the network does not release them.
-
-        A member is a cluster that joined the network of another cluster.
-        """
+        """Until a member of a network ends, it has the network's VLAN IDs, and the network does not release them."""
         own = {view.id: view for view in views}
         for view in views:
             if view.network is not None and view.vlans:
