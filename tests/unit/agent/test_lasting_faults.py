@@ -1,5 +1,3 @@
-"""Tests of the reports about faults that no step of the agent corrects."""
-
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -23,7 +21,6 @@ WITHOUT_PORT = (
 
 
 def show_interfaces(host: FakeManagedHost, *interfaces: str) -> None:
-    """Replace the interfaces of the host's only segment."""
     (segment,) = host.observed.segments
     host.observed = replace(host.observed, segments=(replace(segment, mtus=dict.fromkeys(interfaces, 1500)),))
 

@@ -1,5 +1,3 @@
-"""Tests of file servers with the real NFS-Ganesha."""
-
 import fcntl
 import json
 import os

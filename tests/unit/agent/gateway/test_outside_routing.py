@@ -1,7 +1,6 @@
 """Tests of routers on the real kernel.
 
-All tests use one gateway with two identical clusters, an outside network, and a management network. The clusters may
-reach port 8080 of any address. So only the gateway's own rules protect forbidden addresses.
+All tests use one gateway with two identical clusters, an outside network, and a management network.
 """
 
 from collections.abc import Callable, Iterator
@@ -58,7 +57,6 @@ def test_a_guest_reaches_no_metadata_service_outside(gateway: Run) -> None:
 
 
 def test_a_guest_does_not_reach_another_cluster(gateway: Run) -> None:
-    """Each cluster's namespace has a link to the gateway. The guest tries the namespaces' addresses on both links."""
     assert gateway(lambda world: [world.fetch(address) for address in ("100.64.1.145", "100.64.0.201")]) == ["none"] * 2
 
 
@@ -137,8 +135,6 @@ def test_drift_of_a_router_is_corrected(gateway: Run, fault: str) -> None:
 
 
 def test_a_missing_outside_interface_is_a_fault_until_it_exists(gateway: Run) -> None:
-    """The agent's other steps succeed nevertheless."""
-
     def find_faults(world: Surroundings) -> list[str]:
         observed = world.outside.read(world.kernel.list_interfaces())
         return [fault for segment in world.segments for fault in find_outside_faults(segment, observed)]

@@ -44,7 +44,7 @@ def await_true(reached: Callable[[], object]) -> None:
 
 
 def read_log(log_file: Path) -> bytes:
-    """Return the content of a log's files. The content of a file that is renamed meanwhile may be missing."""
+    """Return the content of a log's files."""
     found = b""
     for path in list_log_files(log_file):
         with suppress(FileNotFoundError):

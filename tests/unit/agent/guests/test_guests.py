@@ -273,7 +273,6 @@ def test_a_guest_and_its_port_have_the_clusters_mtu(
 
 
 def with_ports(kernel: FakeKernel, segment: Segment) -> list[str]:
-    """Create the ports of a segment's guests, and return the names of these ports."""
     ports = [names.guest_port_name(segment.id, guest.name, segment.vlan) for guest in segment.guests]
     for port in ports:
         kernel.put(name=port, kind="veth")

@@ -281,8 +281,6 @@ def test_an_unrestorable_uplink_does_not_block_removals(kernel: FakeKernel, make
 
 
 def test_an_uplink_is_restored_without_writable_records(kernel: FakeKernel, make_segment: Make) -> None:
-    """The records cannot be written, for example because the disk is full."""
-
     class FullDiskRecords(FakeUplinkRecords):
         def record(self, record: UplinkRecord) -> None:
             raise Refused("No space left on device")
