@@ -1,5 +1,3 @@
-"""Tests of the files by which ssh reaches guests through a gateway."""
-
 import os
 import platform
 import socket

@@ -1,5 +1,3 @@
-"""Tests of exclusive access ports and of the paths of networks."""
-
 from dataclasses import replace
 from typing import Any
 
@@ -306,10 +304,6 @@ def test_a_member_on_its_networks_host_has_that_hosts_port() -> None:
 
 
 def test_a_network_is_not_moved_to_reach_a_transport() -> None:
-    """The host has uplinks to two unconnected switches.
-
-    The network uses the first switch. Transport ``far`` is attached to the second switch.
-    """
     switches = [{"name": f"s{n}", "platform": "fake", "ports": ["h", "up"]} for n in (1, 2)]
     site_a = {
         "name": "a",

@@ -52,10 +52,7 @@ DEACTIVATED = """<configuration>
 
 
 def test_a_junos_configuration_is_parsed() -> None:
-    """The ``members`` of a port are VLAN IDs, ranges of VLAN IDs, VLAN names, or ``all``.
-
-    The configuration also contains an access port, deactivated parts, and a VLAN ID on a unit other than 0.
-    """
+    """The ``members`` of a port are VLAN IDs, ranges of VLAN IDs, VLAN names, or ``all``."""
     reading = CANDIDATE_DIALECTS["juniper_junos"].see([JUNOS])
     assert reading.vlans == vlans("112,130,140-141")
     assert reading.ports == {
