@@ -262,13 +262,11 @@ def test_guests_of_identical_clusters_reach_the_destination(world: OutsideWorld,
     ],
 )
 def test_a_guest_reaches_no_other_port_or_address(world: OutsideWorld, address: str, port: int) -> None:
-    """The destination's networks include the management network. Guests reach no management address nevertheless."""
     assert world.fetch(address, port) == "none"
 
 
 @pytest.mark.parametrize("address", ["100.64.0.201", "fd76:6372:7463:6c64::c9", "10.0.0.5", "fd00:1::5"])
 def test_nobody_outside_reaches_a_guest_or_its_router(world: OutsideWorld, address: str) -> None:
-    """``address`` is an address of the guest, or of the link between the gateway and the router's namespace."""
     assert world.fetch(address, computer=world.server) == "none"
 
 
@@ -294,7 +292,6 @@ def test_a_connection_survives_a_killed_and_restarted_agent(world: OutsideWorld)
 
 
 def test_the_agent_reports_the_use_of_destinations(world: OutsideWorld) -> None:
-    """The agent reports at its start and then once a minute. The counters survive a restart of the agent."""
     reports = [report for name, report in world.sbf.reports if name == "outside"]
     (use,) = (use for use in reports[-1]["uses"] if use["network"] == "c100")
     assert (use["destination"], use["connections"] > 1, use["sent_bytes"] > 0) == ("web", True, True)
@@ -320,8 +317,6 @@ def test_guests_reach_the_destination_while_sbf_is_away(world: OutsideWorld) -> 
 
 
 def test_guests_are_published_while_the_agent_is_dead(world: OutsideWorld) -> None:
-    """The guest sees the addresses of clients. A wanted document without the publication ends the publication."""
-
     def fetch() -> list[str]:
         return [world.fetch(*address, computer=world.server) for address in ((GATEWAY, 40000), (GATEWAY6, 40001))]
 
@@ -337,7 +332,6 @@ def test_guests_are_published_while_the_agent_is_dead(world: OutsideWorld) -> No
 
 
 def test_guests_reach_a_name_with_ipv4_and_ipv6(world: OutsideWorld) -> None:
-    """At first, the resolver does not answer. Later, the gateway's own addresses are among the name's addresses."""
     world.server.check("ip address add 192.0.2.11/24 dev eth0")
     with world.dns.hanging():
         world.sbf.change(make_named())
@@ -361,7 +355,6 @@ def test_a_connection_survives_a_new_answer_of_the_resolver(world: OutsideWorld)
 
 
 def test_a_restarted_agent_without_resolver_permits_the_last_addresses(world: OutsideWorld) -> None:
-    """Guests still reach these addresses while no agent runs."""
     with world.dns.hanging():
         world.kill_agent()
         dead = world.fetch(SERVER)
@@ -379,8 +372,6 @@ def test_a_flushed_set_is_restored_while_no_resolver_answers(world: OutsideWorld
 
 
 def test_the_agent_reports_the_names_of_destinations(world: OutsideWorld) -> None:
-    """The restarted agent reports the names for both networks immediately, and does not wait for a minute."""
-
     def read_names() -> list[dict[str, Any]]:
         (*_, report) = [report for name, report in world.sbf.reports if name == "outside"]
         return [name for use in report["uses"] for name in use.get("names", ())]

@@ -1,5 +1,3 @@
-"""Tests of the streams of events that the console's pages read."""
-
 import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable

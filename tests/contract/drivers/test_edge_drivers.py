@@ -239,7 +239,6 @@ def test_a_managed_vlan_in_other_use_is_left_unchanged(platform: str, lines: tup
     ("platform", "lines"), [(name, lines) for name, misuses in OTHER_USES.items() for lines in misuses]
 )
 def test_no_cluster_is_joined_to_a_service_in_other_use(platform: str, lines: tuple[str, ...]) -> None:
-    """SBF is asked for VLAN 112, although this VLAN ID or its service is in other use."""
     for kind in (kind for name, kind in PAIRS if name == platform):
         bench = open_direct_bench(platform, kind)
         bench.device.configure(*lines)

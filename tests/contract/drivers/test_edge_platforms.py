@@ -1,5 +1,3 @@
-"""Tests of properties of single provider-edge platforms."""
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -114,7 +114,6 @@ def test_an_edge_restarted_after_the_reading_is_not_changed(platform: str, stack
 
 
 def test_an_edge_in_an_unknown_mode_receives_no_line(stack: ExitStack) -> None:
-    """The device refuses to leave the configuration mode. SBF closes the session and does not repeat the change."""
     bench = make_edge_bench(stack, "cisco_nxos")
     bench.read()
     before = bench.device.logins

@@ -130,7 +130,6 @@ def test_reading_a_difference_does_not_change_the_switch(world: World) -> None:
 
 
 def test_a_difference_never_changes_a_foreign_vlan(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The comparison returns a wrong difference. SBF checks the difference, as a worker does before a change."""
     world.switches["brno-sw1"].table = {139: "staff"}
     wrong = SwitchDifference(delete=VlanSet([139]))
     monkeypatch.setattr("sbf_service.reconcile.task.compare_switch", lambda _wanted, _observed: wrong)

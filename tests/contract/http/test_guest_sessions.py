@@ -88,7 +88,6 @@ def test_a_revoked_token_ends_the_session(start: Start) -> None:
 
 
 def test_both_directions_of_a_session_can_be_full(start: Start) -> None:
-    """The guest reads the next bytes only after the user has received enough of its answer."""
     size = 16 << 20
     made = start()
     stream = made.connect()

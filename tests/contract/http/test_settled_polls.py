@@ -282,7 +282,6 @@ def test_each_heartbeat_is_recorded_with_its_own_time(settled: World) -> None:
 
 @pytest.mark.parametrize("revision", [1, 5])
 def test_an_agent_calls_twice_before_it_counts_as_stale(settled: World, revision: int) -> None:
-    """SBF answers the poll for revision 1 from memory, and the poll for revision 5 from the database."""
     settled.service.heartbeats.find_max_age = lambda: timedelta(milliseconds=50)
 
     async def act(http: Caller) -> None:

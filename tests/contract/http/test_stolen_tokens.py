@@ -1,7 +1,4 @@
-"""Tests of every operation with a stolen token of each role, on resources of the token's holder and of others.
-
-The operations come from the OpenAPI document. If ``EVERY_CALL`` lacks an operation, a test fails.
-"""
+"""Tests of every operation with a stolen token of each role, on resources of the token's holder and of others."""
 
 import asyncio
 from collections.abc import Iterator

@@ -189,7 +189,6 @@ def test_an_agent_without_the_script_forgets_a_lost_run(world: World, host: Agen
 
 
 def test_a_lost_run_leaves_no_files_of_a_former_attempt(world: World, host: Agent) -> None:
-    """The script of attempt 1 ran on this host, the script of attempt 2 on another host."""
     active(world, host)
     host.ask("state", JOB)
     assert (host.settings.jobs / JOB / "hosts").exists()

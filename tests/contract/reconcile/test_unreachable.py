@@ -38,7 +38,6 @@ def control_scheduler(world: World) -> None:
 
 
 def advance(world: World, seconds: float) -> None:
-    """Advance all clocks, and run due workers."""
     scheduler = world.service.scheduler
     assert isinstance(scheduler.clock, SchedulerClock)
     scheduler.clock.now += seconds

@@ -82,7 +82,6 @@ def test_sbf_answers_on_tcp_and_on_its_group_socket(tmp_path: Path) -> None:
 
 
 def test_sigterm_stops_a_busy_service_within_two_seconds(tmp_path: Path) -> None:
-    """A switch accepts the connection but does not answer. Clients in long polls receive answers."""
     hung = socket.create_server(("127.0.0.1", 0))
     path = write_settings(tmp_path, socket=str(tmp_path / "sbf.sock"))
     with (
@@ -194,7 +193,6 @@ def place_switches(address: str) -> dict[str, Any]:
 
 
 def test_sigterm_waits_for_a_running_call(tmp_path: Path) -> None:
-    """The call ends two seconds after SIGTERM, because the switch closes the connection."""
     with reading_a_hung_switch(tmp_path) as (process, call, reset):
         process.terminate()
         with pytest.raises(subprocess.TimeoutExpired):
@@ -537,7 +535,6 @@ def open_when_free(file: Path) -> socket.socket:
 
 
 def test_a_socket_file_survives_a_second_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second start begins after the first start has bound its socket, and before this socket listens."""
     file, chmod = tmp_path / "sbf.sock", Path.chmod
     refused: list[BadInput] = []
 

@@ -252,7 +252,6 @@ def test_observed_states_of_the_other_kind_of_device_are_deleted(empty_database:
 
 
 def test_numbers_of_audit_rows_exceed_32_bits(empty_database: str) -> None:
-    """Before the migration, the last audit row has the highest number of 32 bits."""
     engine = make_engine(empty_database)
     many = "INSERT INTO audit (at, who, what) SELECT :at, 'eva', 'x' FROM (WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000) SELECT i FROM n) AS rows"  # noqa: E501 - one statement
     with engine.execution_options(virtcloud_write=True).begin() as connection:

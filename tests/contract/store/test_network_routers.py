@@ -60,7 +60,6 @@ def test_a_users_choice_of_the_routers_addresses_is_kept(world: World) -> None:
 
 
 def test_a_dry_run_is_refused_without_addresses_for_routers(world: World) -> None:
-    """The subnet has two addresses: one for the guest and one for the router. No address is free for the gateway."""
     wanted = spec("brno-h1", router="gateway", subnets=["10.0.0.0/30"], router_addresses=["10.0.0.1/30"])
     request = {"spec": wanted.model_dump(mode="json")}
     dry_run, creation = (ask(world, "PUT", f"/v1/clusters/demo{query}", request) for query in ("?dry_run=true", ""))

@@ -89,7 +89,6 @@ def test_a_returning_element_removes_its_remaining_configuration(world: World) -
 
 
 def test_remaining_configuration_does_not_activate_a_new_cluster(world: World) -> None:
-    """VLAN 100 is allocated again while the switch is unreachable."""
     world.put_pool("praha", "100")
     quarantine_cluster(world, "praha-sw1")
     ask(world, "POST", CLEAN, REASON)

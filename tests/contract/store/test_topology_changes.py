@@ -122,7 +122,6 @@ def test_stored_hosts_with_equal_keys_share_the_set_of_keys(world: World) -> Non
 
 
 def test_both_readings_of_clusters_are_equal(world: World) -> None:
-    """A change of the topology reads only some columns of clusters. The result must equal a full reading."""
     world.put("wide", spec("brno-h1", "praha-h1"))
     world.put("member", spec(hosts=["plzen-h1"], joins="wide"))
     world.put("local", spec("brno-h2", lease_s=3600))
@@ -364,7 +363,6 @@ def test_a_moved_host_of_a_cluster_is_a_conflict(world: World) -> None:
 
 
 def with_two_leaf_switches(topology: Topology, port_of_h4: str) -> Topology:
-    """Return ``topology`` with two leaf switches at brno, each with two hosts. ``brno-h4`` is at ``port_of_h4``."""
     document = topology.model_dump(mode="json")
     brno = document["sites"][0]
     ports = ["p1", "p2", "p3", "uplink"]

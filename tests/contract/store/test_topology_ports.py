@@ -143,7 +143,6 @@ def test_an_access_link_stays_while_changes_are_unsaved(world: World) -> None:
 
 
 def test_an_unreachable_switch_with_unsaved_changes_can_be_removed(world: World) -> None:
-    """The clusters have ended, and their VLAN IDs were declared clean. The hosts move to another switch."""
     world.switches.facts = ACCESS
     world.furnish(topology=with_links())
     world.put("demo", spec("brno-h1"))
@@ -181,7 +180,6 @@ def with_many_hosts(first: int, moved: int = 0) -> Topology:
 
 
 def test_the_checks_of_many_ports_need_no_additional_statements(world: World) -> None:
-    """The switch has unsaved changes. A change of 25 ports gets the first 20 errors."""
     world.switches.facts = ACCESS
     world.furnish(topology=with_many_hosts(1))
     world.put("demo", spec("brno-h30"))

@@ -148,7 +148,6 @@ def test_the_quota_limits_the_size_of_stored_images(world: World, folder: Path, 
 
 
 def test_the_quota_counts_running_uploads_of_the_same_user(world: World, folder: Path, alice: str) -> None:
-    """The uploads of other users, and files that a killed process left, do not count."""
     settings = world.service.settings.model_copy(update={"quota": QuotaLimits(images_mb=1)})
     world.service = SbfService(**(vars(world.service) | {"settings": settings}))
     file, large = QCOW2 + bytes(600 << 10), 600 << 10

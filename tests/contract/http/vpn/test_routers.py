@@ -1,5 +1,3 @@
-"""Tests of devices that are the routers of networks."""
-
 from collections.abc import Sequence
 from typing import Any
 
