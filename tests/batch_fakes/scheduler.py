@@ -1,5 +1,3 @@
-"""In-memory fakes for tests of reconciliation with a batch system."""
-
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 

@@ -219,7 +219,7 @@ def agent_hangs_in_begin(stage: ScenarioStage) -> None:
 def _agent_fails_in_begin(stage: ScenarioStage, fault: HostFault) -> None:
     """If the second host's agent fails, the job is queued again before its script starts.
 
-    The job's comment names the hosts of the failed run. The job runs when the agent answers again.
+    The job's comment names the hosts of the failed run.
     """
     hosts = stage.world.hosts[:2]
     with stage.world.in_begin(hosts[1], fault) as await_fault:

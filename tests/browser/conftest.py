@@ -45,11 +45,7 @@ def address(world: World) -> Iterator[str]:
 
 @pytest.fixture
 def visit(chromium: Browser, world: World, address: str) -> Iterator[Visitor]:
-    """Return a function that opens a browser and logs in. After the test, check all requests and messages.
-
-    Every request must go to SBF, and no static file may be missing. Chromium's console may contain only ``HARMLESS``
-    messages.
-    """
+    """Return a function that opens a browser and logs in. After the test, check all requests and messages."""
     visits: list[Visit] = []
 
     def make(role: Role | None = Role.OPERATOR, name: str = "eva", *sites: str, **options: Any) -> Visit:

@@ -1,7 +1,4 @@
-"""The labs on which tests run. Each pytest process runs at most one shared lab at a time.
-
-A shared lab starts once and serves successive test files.
-"""
+"""The labs on which tests run. Each pytest process runs at most one shared lab at a time."""
 
 import subprocess
 from collections.abc import Iterator
@@ -21,10 +18,7 @@ SHARED_LAB: "pytest.StashKey[SharedLab]" = pytest.StashKey()
 
 
 def start_lab(file: LabFile, state: LabState | None = None, options: LabOptions | None = None) -> Lab:
-    """Start a lab. Skip the test if no lab can run on this machine.
-
-    If ``VIRTCLOUD_REQUIRE_LAB`` is set, a skipped test counts as failed.
-    """
+    """Start a lab."""
     try:
         return Lab.up(file, options, state=state)
     except LabImpossible as error:

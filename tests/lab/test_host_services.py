@@ -1,5 +1,3 @@
-"""Tests of the servers that the lab's hosts run for two identical clusters: DHCP, DNS and metadata."""
-
 import json
 import shutil
 import time

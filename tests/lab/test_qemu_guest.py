@@ -267,7 +267,6 @@ def test_a_cloned_image_contains_files_but_no_private_keys(client: SbfClient, cl
 
 @pytest.mark.usefixtures("clone")
 def test_a_clone_of_a_machine_boots_as_another_machine(mixed: Lab, client: SbfClient, user_key: Path) -> None:
-    """The clone joins the network of the original machine. ssh trusts only the clone's own host key."""
     guest = {"name": "twin", "host": "brno-h1", "image": "cloned", "memory_mb": 256, "addresses": ["10.0.0.3/24"]}
     keys = [user_key.with_suffix(".pub").read_text().strip()]
     spec = {"owner": "alice", "deadline_s": 120, "joins": "seeded", "authorized_keys": keys, "guests": [guest]}

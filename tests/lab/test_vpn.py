@@ -1,7 +1,6 @@
-"""A laptop joins clusters through the gateway of a real lab.
+"""A laptop joins clusters through the gateway of a real lab. Two clusters have identical addresses.
 
-The laptop has a stock OpenVPN client and its user's profiles. Two clusters have identical addresses. The gateway
-connects each device with exactly one cluster.
+The gateway connects each device with exactly one cluster.
 """
 
 import re

@@ -1,5 +1,3 @@
-"""The example ``docs/examples/bandwidth.pbs`` on a real OpenPBS."""
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -134,7 +134,6 @@ class CheckedCalls:
             assert document.detail, where
 
     def changed_tables(self) -> list[str]:
-        """Return the tables that have changed since the last :meth:`refresh`."""
         version = self.read_version()
         if version == self.version:
             return []
@@ -159,7 +158,6 @@ class CheckedCalls:
             assert mark in request or not re.search(rf"\b{re.escape(mark)}\b", text), f"{where} shows {mark}"
 
     def find_hidden(self, actor: Actor) -> set[str]:
-        """Return the marks that the caller may not see."""
         seen = [view for view in self.views if reads(actor, view)]
         invited = [view for view in self.views if (view.id, actor.name) in self.invited and actor.is_user]
         near = invited.copy()

@@ -353,7 +353,6 @@ def assert_equal_rows(stores: StorePair, count: int) -> None:
 
 @pytest.mark.parametrize("seed", list_seeds(6))
 def test_both_stores_have_equal_rows_after_every_action(tmp_path: Path, seed: int) -> None:
-    """Half of the seeds use sites with provider edges."""
     stores = StorePair(tmp_path, seed, WITH_EDGES if seed % 2 else TOPOLOGY)
     assert_equal_rows(stores, 100)
     stores.real.close()

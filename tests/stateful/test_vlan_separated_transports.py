@@ -76,7 +76,6 @@ def list_carried(world: World) -> set[int]:
 
 
 def run(folder: Path, seed: int, transport: Mapping[str, object]) -> None:
-    """Take random steps, and check the transport after each step."""
     random, world = Random(seed), make_world(folder)
     try:
         world.furnish(POOL, four_sites(transport))

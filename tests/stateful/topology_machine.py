@@ -269,7 +269,6 @@ class TopologyMachine(DeviceChanges):
     # Queries.
 
     def list_incomplete_devices(self) -> list[str]:
-        """Return the devices that have not confirmed all their clusters."""
         incomplete = select(PlacementRow.element).join(ElementRow, ElementRow.name == PlacementRow.element)
         incomplete = incomplete.where(PlacementRow.added_revision > ElementRow.confirmed_revision)
         with self.world.store.read() as unit:
