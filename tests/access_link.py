@@ -59,7 +59,7 @@ def write_secrets(site: Site) -> list[dict[str, str]]:
 
 
 def prepare_host(site: Site, host: str) -> None:
-    """Create the host's interface of the access link. Allow containers in the machine, which is itself a container."""
+    """Create the host's interface of the access link."""
     site.read(host, PREPARE)
 
 

@@ -100,7 +100,7 @@ def divide(tests: Sequence[str], table: Mapping[str, Record]) -> dict[str, WorkU
 
 
 def _estimate(file: str, tests: int) -> Record:
-    """Return the record of a file that is not in the table. A file of lab tests is assumed to use the default lab."""
+    """Return the record of a file that is not in the table."""
     return Record(UNKNOWN_IN_LAB_S * tests, LABS[0]) if file.startswith(LAB) else Record(UNKNOWN_S * tests)
 
 
@@ -182,7 +182,7 @@ class Recorder:
 
 
 def lab_of(item: pytest.Item) -> str:
-    """Return the lab that is used in a test's file, or "". A file is assumed to use one shared lab at most."""
+    """Return the lab that is used in a test's file, or ""."""
     return item.stash[LAB_OF_FILE]
 
 
@@ -253,9 +253,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Longest
 
 
 def is_quick(file: str, table: Mapping[str, Record]) -> bool:
-    """Return whether ``--quick`` runs a file: the file has no recorded lab, and takes at most ``QUICK_S``.
-
-    A file without a record is assumed to take no time in tests/unit, and ``UNMEASURED_S`` elsewhere.
-    """
+    """Return whether ``--quick`` runs a file: the file has no recorded lab, and takes at most ``QUICK_S``."""
     record = table.get(file, Record(0 if file.startswith(UNIT) else UNMEASURED_S))
     return record.seconds <= QUICK_S and not record.lab

@@ -1,8 +1,4 @@
-"""Shortens the pauses of the client libraries Netmiko and ncclient.
-
-By default, both libraries pause for tenths of a second in each session. Emulated devices answer within milliseconds, so
-tests would mostly wait for these pauses.
-"""
+"""Shortens the pauses of the client libraries Netmiko and ncclient."""
 
 import time
 from types import ModuleType, SimpleNamespace

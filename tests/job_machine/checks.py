@@ -1,5 +1,3 @@
-"""The invariants of jobs and their clusters, checked after each action."""
-
 from datetime import timedelta
 
 from job_machine.runs import RunPhase, SimulatedRun
@@ -162,7 +160,6 @@ class JobChecks:
             batch.former = batch.former[-20:]
 
     def find_remnants(self) -> list[str]:
-        """Return the clusters, records, relays, files and VLANs that are left."""
         world = self.site.world
         with world.store.read() as unit:
             views = list_newest(unit, ClusterFilter(ended=True), 1000)

@@ -1,7 +1,4 @@
-"""Simulated time: threads of which only one runs at a time, and which sleep without waiting.
-
-The real hooks and agents run in such threads. So a sequence of actions always gives the same result.
-"""
+"""Simulated time: threads of which only one runs at a time, and which sleep without waiting."""
 
 import threading
 from collections.abc import Callable
@@ -89,7 +86,6 @@ class Tasks:
         self._set(max(self.now, until))
 
     def kill(self, task: Task, error: BaseException | None = None) -> None:
-        """Raise an exception in a paused task."""
         if not task.done and task is not self.current:
             task.error = error or Killed()
             task.wake = self.now

@@ -1,5 +1,3 @@
-"""Visits of the console's pages in a real browser."""
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 

@@ -76,8 +76,8 @@ _IDLE: list[_Puppet] = []
 class Actor:
     """Work in progress on an element.
 
-    While the schedule runs random events, it may at any time resume an actor that waits in :meth:`stop`, unless
-    ``paused`` is true. After these events, the schedule resumes all actors.
+    A schedule may resume an actor that waits in :meth:`stop` at any time, unless ``paused`` is true. After its random
+    events, the schedule resumes all actors.
     """
 
     stage: "Stage"
