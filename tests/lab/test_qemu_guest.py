@@ -34,10 +34,7 @@ BOOT_S = 90
 FULL_LINE = 70
 """The length of a full line of a private key's file. The first line and the last two lines can be shorter."""
 SILENCE_S = 300.0
-"""The longest permitted time in seconds without new output of the machines' consoles.
-
-The first output comes 90 s after the start of a machine, by the machine's own clock.
-"""
+"""The longest permitted time in seconds without new output of the machines' consoles."""
 COUNT_CONSOLE_BYTES = "cat /run/virtcloud/agent/guests/*/console.log 2>/dev/null | wc -c"
 FOLDER = "/run/qemu-test"
 """A folder of the container's host, with the user's private key and the known hosts."""

@@ -26,10 +26,7 @@ from virtcloud.model.views import ClusterView
 pytestmark = pytest.mark.lab
 
 OFF_S = 5.0
-"""The longest permitted time in seconds until a revoked device is cut off. On an idle machine, 1 s suffices.
-
-If the gateway did not end the connection, the device would notice the revocation after 60 s (``keepalive``).
-"""
+"""The longest permitted time in seconds until a revoked device is cut off."""
 LAST_REPLY = re.compile(r"^\[([0-9.]+)\] .*icmp_seq", re.MULTILINE)
 
 
