@@ -214,7 +214,7 @@ class HostNetworkWorld:
             self.tagged.follow(with_state="state" in values)
 
     def nft(self, commands: str) -> str:
-        """Return the output of commands of another program, which are not counted."""
+        """Return the output of commands of another program. No fault interrupts these commands."""
         fault, self.meter.fault = self.meter.fault, None
         try:
             return nftables._run(commands)

@@ -106,7 +106,7 @@ def test_the_types_of_problems_match_the_table(previous: Version) -> None:
 def test_no_enumeration_of_answers_has_a_new_value(api: Schema, this_api: Schema) -> None:
     """The previous version rejects unknown values of enumerations.
 
-    Answers to the previous version omit keys that this version does not know, but keep such values.
+    Answers to the previous version omit unknown keys, but keep unknown values.
     """
     then, now = (one["components"]["schemas"] for one in (api, this_api))
     values = {name: schema["enum"] for name, schema in then.items() if "enum" in schema}

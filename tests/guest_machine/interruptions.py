@@ -154,7 +154,7 @@ class Turns:
             raise Killed
 
     def resume(self, *places: str) -> bool:
-        """Run each thread that is parked at one of these places until it ends or parks. Return whether there is one."""
+        """Run each thread that is parked at one of these places until it ends or parks. Return whether one ran."""
         found = [one for one in self.parked if one[1] in places]
         for thread, place in found:
             self.parked.remove((thread, place))

@@ -18,7 +18,7 @@ SHARED_LAB: "pytest.StashKey[SharedLab]" = pytest.StashKey()
 
 
 def start_lab(file: LabFile, state: LabState | None = None, options: LabOptions | None = None) -> Lab:
-    """Start a lab."""
+    """Start a lab. Skip the test if no lab can run on this machine."""
     try:
         return Lab.up(file, options, state=state)
     except LabImpossible as error:

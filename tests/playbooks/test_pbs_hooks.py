@@ -39,7 +39,7 @@ links:
   - {a: "brno-h1:data0", b: "brno-sw1:GigabitEthernet1/0/1", access: true}
 """
 CLI = "virtcloud --url unix:///run/virtcloud/sbf.sock"
-# Checks that may fail here, because the kernel may lack 802.1Q. The lab's kernel has 802.1Q.
+# Checks that may fail here: the kernel may lack 802.1Q, and may pass bridged frames through the packet filter.
 ACCEPTED = ["802.1Q interfaces, bridges, veth", "bridged frames stay out of the packet filter"]
 PBS_CONF = """PBS_SERVER=pbs1
 PBS_EXEC=/opt/pbs

@@ -150,7 +150,7 @@ class CheckedCalls:
         assert changed <= {view.id for view in permitted}, f"{where} changed {changed}"
 
     def check_marks(self, actor: Actor, answer: httpx.Response, request: str, where: str) -> None:
-        """Check that an answer names nothing of other users, except what the request itself names."""
+        """Check that an answer contains no mark that the caller may not see, except marks in the request."""
         if actor.sees_everything and actor != SCHEDULER:
             return
         text = answer.text + " ".join(answer.headers.values())

@@ -113,7 +113,7 @@ def network_of(view: ClusterView) -> str:
 
 
 def count_usage(views: Iterable[ClusterView], owner: str) -> dict[str, int]:
-    """Return what a user has. A cluster counts until it has ended."""
+    """Return a user's clusters, networks, guests, CPUs and memory. A cluster counts until it has ended."""
     own = [view for view in views if view.spec.owner == owner and view.state not in ENDED_STATES]
     guests = [guest for view in own for guest in view.spec.guests]
     return {

@@ -68,7 +68,7 @@ def choose_active(machine: PoolMachine, choose: Choice) -> Arguments:
 
 
 def choose_pool(machine: PoolMachine, choose: Choice) -> Arguments:
-    """Return a site and a pool. Half of the pools lack a VLAN ID that an element may carry for no running cluster."""
+    """Return a site and a pool. Some of the pools lack a VLAN ID that no running cluster uses."""
     site = choose.choice(SITES)
     used = VlanSet(view.vlans[Name(site)] for view in running(machine) if site in view.vlans)
     carried = VlanSet(vlan for name in ELEMENTS if site_of(name) == site for vlan in machine.carriers.carried_on(name))

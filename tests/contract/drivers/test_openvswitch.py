@@ -76,7 +76,7 @@ def test_access_ports_without_a_cluster_do_not_reach_each_other(bench: Bench) ->
 
 
 def test_a_change_of_thousands_of_characters_is_one_transaction(bench: Bench) -> None:
-    """The command is sent in several lines, because a terminal accepts at most 4096 characters per line."""
+    """The command is sent in several lines, because a terminal accepts at most 4095 characters per line."""
     odd, even = VlanSet(range(101, 3000, 2)), VlanSet(range(100, 3000, 2))
     line = TerminalShell(bench.switch.environment)
     driver = OpenVSwitch(Name("sw1"), line)

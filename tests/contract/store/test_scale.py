@@ -81,8 +81,8 @@ def claim_next_service_id(unit: Unit, transport: Transport, cluster_id: str) -> 
 def _measure_service_claims(measured: MeasuredService) -> dict[str, Costs]:
     """Return the costs of two claims: of a service ID that was never used, and of a released service ID.
 
-    Before the measurement, all live clusters except two have a service ID, and all ended clusters have a released
-    service ID.
+    Before the measurement, all live clusters except two claim a service ID. Then as many service IDs are recorded as
+    released as there are ended clusters.
     """
     with measured.counter.measure(), measured.store.change() as unit:
         ids = unit.session.scalars(select(ClusterRow.id).where(NOT_ENDED).order_by(ClusterRow.id)).all()

@@ -33,7 +33,7 @@ class NoAccess:
 
 
 class RestoredSbf:
-    """SBF with one cluster. After the first request for the cluster's end, SBF is restored from a backup."""
+    """SBF with a cluster that stays active after each request for its end, as after a restore from a backup."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
