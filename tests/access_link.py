@@ -59,7 +59,7 @@ def write_secrets(site: Site) -> list[dict[str, str]]:
 
 
 def prepare_host(site: Site, host: str) -> None:
-    """Create the host's interface of the access link."""
+    """Create the host's interface of the access link, and allow containers on the host."""
     site.read(host, PREPARE)
 
 

@@ -57,7 +57,10 @@ class BatchWorld(Protocol):
         """Start the MoM of a host again."""
 
     def in_begin(self, host: str, fault: HostFault) -> AbstractContextManager[Callable[[], None]]:
-        """Cause a fault at the host's next job start. Yield a function that waits for the fault."""
+        """Cause a fault at the host's next job start. Yield a function that waits for the fault.
+
+        At the end of the context, repair the host.
+        """
 
     def log(self, job: str) -> str:
         """Return the log messages about a job, for the report of a failed test."""

@@ -136,8 +136,7 @@ def add_disk(lab: Lab, client: SbfClient) -> None:
 def log_in(lab: Lab, command: str, address: str = "10.0.0.1") -> str:
     """Log in to a machine with ssh, and run a command there. Return the command's output.
 
-    ssh trusts only the known host keys in `FOLDER`. It runs on the container's host, in the network namespace of the
-    container.
+    ssh runs in the network namespace of the container, and trusts only the known host keys in `FOLDER`.
     """
     (container,) = read_guests(lab, "praha-h1")
     known = f"UserKnownHostsFile={FOLDER}/known_hosts"
@@ -302,7 +301,7 @@ WRITE = "echo written by a guest | dd of=/dev/vda conv=fsync"
 
 
 def run_in_qemu_guest(lab: Lab, commands: str) -> str:
-    """Run commands in the QEMU guest's shell."""
+    """Run commands in the QEMU guest's shell. Return their output."""
     shell = f"until /bin/nc -w {BOOT_S} 10.0.0.1 23; do /bin/sleep 1; done"
     up = f"until /bin/ping -c 1 -W 1 10.0.0.1 >/dev/null; do :; done; {shell}"
     return run_in_container(lab, "/bin/timeout", str(BOOT_S), "/bin/sh", "-c", up, given=f"{commands}\nexit\n")

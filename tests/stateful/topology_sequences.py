@@ -37,7 +37,10 @@ ACTIONS: Actions = {
 
 
 def choose_weights(choose: Choice, actions: Actions) -> Actions:
-    """Return the weights of the actions in one sequence. Some actions are missing, and some are frequent."""
+    """Return the weights of the actions in one sequence. Some actions are missing, and some are frequent.
+
+    Sequences of few kinds of actions find faults that are rare in a mixture of all actions (swarm testing).
+    """
     weights = {
         action: weight * choose.choice((1, 1, 2) if weight >= FREQUENT else (0, 1, 1, 2))
         for action, weight in actions.items()

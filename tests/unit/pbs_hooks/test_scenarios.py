@@ -30,7 +30,10 @@ def shared_stage(world: FakeWorld, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture
 def stage(shared_stage: ScenarioStage) -> Iterator[ScenarioStage]:
-    """Yield the stage that all tests of this module share, with an empty list of jobs."""
+    """Yield the stage that all tests of this module share, with an empty list of jobs.
+
+    After the test, check that all switches and hosts return to their initial state.
+    """
     shared_stage.jobs.clear()
     yield shared_stage
     for job in shared_stage.jobs:

@@ -15,7 +15,7 @@ from virtcloud.agent.gateway.outside_difference import find_outside_faults
 
 @pytest.fixture(scope="module")
 def gateway(unshare: Callable[[], None]) -> Iterator[Run]:
-    """Create the gateway and the routers of both clusters."""
+    """Create the gateway and both clusters' routers. Yield a function that runs code in the gateway's namespace."""
 
     def prepare(made: Surroundings, stack: ExitStack) -> None:
         for server in ("server", "admin", "", "guest200"):
