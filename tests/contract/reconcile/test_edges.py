@@ -103,7 +103,7 @@ def test_a_qinq_cluster_has_a_service_vlan(world: World) -> None:
     assert world.edges["praha-pe1"].carried() == [("ac", 100, 3000)]
 
 
-# Translation.
+# Translation of VLAN IDs at provider edges.
 
 
 def test_translation_gives_each_site_its_own_vlan_id(world: World) -> None:
