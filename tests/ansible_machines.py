@@ -136,10 +136,7 @@ class Site:
 
     @property
     def _environment(self) -> dict[str, str]:
-        """Return Ansible's environment, with a separate folder for the sockets of ssh connections.
-
-        Other objects of this class use the same addresses, so a shared folder would mix their connections.
-        """
+        """Return Ansible's environment, with a separate folder for the sockets of ssh connections."""
         return {**ansible_environment(), "ANSIBLE_SSH_CONTROL_PATH_DIR": str(self.folder / "ssh")}
 
 
@@ -266,10 +263,7 @@ def _await_ssh(site: Site, machine: str, container: subprocess.Popen[bytes]) -> 
 
 
 def _build_image() -> None:
-    """Build the image, unless the cache contains an image with the same packages.
-
-    A lock lets one process build while the others wait.
-    """
+    """Build the image, unless the cache contains an image with the same packages."""
     if IMAGE.exists():
         return
     IMAGE.parent.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,4 @@
-"""A plug-in for ``pytest --compile-tests``, which compiles all test modules and runs no test.
-
-pytest rewrites the assertions of test modules, and stores the compiled modules. ``pytest --collect-only`` also stores
-them, but takes longer, because it imports them.
-"""
+"""A plug-in for ``pytest --compile-tests``, which compiles all test modules and runs no test."""
 
 from pathlib import Path
 

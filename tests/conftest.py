@@ -30,9 +30,8 @@ hypothesis.settings.load_profile("no time limit")
 def pytest_configure() -> None:
     """Restore the default handlers of SIGINT and SIGHUP. In a parallel run, set the lab's state folder.
 
-    A shell starts background processes with SIGINT ignored, and nohup(1) starts programs with SIGHUP ignored. Without
-    the default handlers, the programs that tests start would also ignore these signals. Each process of a parallel run
-    has its own state folder.
+    A shell starts background processes with SIGINT ignored, and nohup(1) starts programs with SIGHUP ignored. Programs
+    that the tests start would inherit this. Each process of a parallel run has its own state folder.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -124,8 +123,7 @@ def sqlite_database(tmp_path: Path) -> str:
 def database(request: pytest.FixtureRequest) -> str:
     """The address of a database with all tables. Each test with this fixture runs on SQLite and on PostgreSQL.
 
-    SQLite suffices for tests that do not depend on the kind of database. The modules and folders of these tests
-    override this fixture with one that returns ``sqlite_database``.
+    Tests that do not depend on the kind of database override this fixture with ``sqlite_database``.
     """
     found: str = request.getfixturevalue("sqlite_database" if request.param == "sqlite" else "postgresql")
     return found

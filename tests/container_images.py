@@ -1,5 +1,3 @@
-"""Images of containers in a host's folder of images, for tests without a real hypervisor."""
-
 from pathlib import Path
 
 

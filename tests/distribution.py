@@ -1,9 +1,7 @@
 """Distributes tests over the workers of pytest-xdist: longest first, by recorded durations.
 
-One worker runs all tests of a work unit. A work unit is a file or a part of a file. Files that take longer than
-``PIECE_S`` are divided, except the files in ``WHOLE``, such as the files whose tests use a lab. Half of the workers
-prefer files with labs; this preference limits the number of simultaneous labs. A worker with a running lab prefers
-files with the same lab. docs/explanation/tests.md explains this distribution.
+One worker runs all tests of a work unit. A work unit is a file or a part of a file. docs/explanation/tests.md explains
+this distribution.
 """
 
 import gc
@@ -102,7 +100,7 @@ def divide(tests: Sequence[str], table: Mapping[str, Record]) -> dict[str, WorkU
 
 
 def _estimate(file: str, tests: int) -> Record:
-    """Return the record of a file that is not in the table. A file of lab tests is assumed to use the default lab."""
+    """Return the record of a file that is not in the table."""
     return Record(UNKNOWN_IN_LAB_S * tests, LABS[0]) if file.startswith(LAB) else Record(UNKNOWN_S * tests)
 
 
@@ -113,9 +111,8 @@ def choose(waiting: Collection[WorkUnit], *, takes_labs: bool, lab: str, taken: 
     worker prefers its last lab, then a lab that no other worker uses. Without ``takes_labs``, the worker prefers units
     without a lab.
 
-    If another worker uses a shared lab, this worker would have to start the lab a second time. Therefore this worker
-    chooses a unit of such a lab only if all waiting units of the lab together take at least ``SECOND_START_S`` seconds,
-    or if the worker would otherwise have no unit.
+    A worker starts a shared lab of another worker a second time in two cases: all waiting units of the lab together
+    take at least ``SECOND_START_S`` seconds, or no other unit is left.
     """
     others = set(taken) - {lab, PRIVATE_LAB}
     seconds = Counter[str]()
@@ -185,7 +182,7 @@ class Recorder:
 
 
 def lab_of(item: pytest.Item) -> str:
-    """Return the lab that is used in a test's file, or "". A file is assumed to use one shared lab at most."""
+    """Return the lab that is used in a test's file, or ""."""
     return item.stash[LAB_OF_FILE]
 
 
@@ -198,8 +195,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Record durations with ``--record-durations``, but not in workers, which report to the main process.
 
-    Disable garbage collection during imports. The garbage collector would find almost no garbage, and would take a
-    third of the time of the imports.
+    Disable garbage collection during imports.
     """
     gc.disable()
     if config.getoption("--record-durations") and not hasattr(config, "workerinput"):
@@ -236,8 +232,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish() -> None:
     """Make garbage collections rare, and make them skip all objects that exist now.
 
-    These objects never become garbage. With Python's default settings, garbage collection took a seventh of the tests'
-    processor time.
+    These objects never become garbage.
     """
     gc.collect()
     gc.freeze()
@@ -258,9 +253,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Longest
 
 
 def is_quick(file: str, table: Mapping[str, Record]) -> bool:
-    """Return whether ``--quick`` runs a file: the file has no recorded lab, and takes at most ``QUICK_S``.
-
-    A file without a record is assumed to take no time in tests/unit, and ``UNMEASURED_S`` elsewhere.
-    """
+    """Return whether ``--quick`` runs a file: the file has no recorded lab, and takes at most ``QUICK_S``."""
     record = table.get(file, Record(0 if file.startswith(UNIT) else UNMEASURED_S))
     return record.seconds <= QUICK_S and not record.lab

@@ -1,5 +1,3 @@
-"""Clusters with dnsmasq servers on the real kernel, and the guests of these clusters."""
-
 import re
 import select
 import socket

@@ -42,7 +42,6 @@ class GatewayNetworks:
         self.gateway = SimulatedGateway()
 
     def check_confirmed(self) -> None:
-        """Check the gateway after a confirmation."""
         for server, _, connection in self.connections:
             if connection.vlan is None:
                 continue
@@ -120,7 +119,6 @@ class GatewayNetworks:
         self.foreign[name] = self.gateway.kernel.put(name=name, kind="dummy", up=True)
 
     def find_network(self, server: FakeOpenvpn, connection: Connection) -> str | None:
-        """Return the network that a connection's frames reach, or None."""
         interfaces = self.gateway.kernel.by_index
         port = next(
             (one for one in interfaces.values() if (one.parent, one.vlan) == (server.tap, connection.vlan)), None

@@ -106,7 +106,6 @@ class HostNetworkChecks:
         assert self.world.meter.changes[count:] == []
 
     def find_obstacle(self, segment: Segment, links: Links) -> bool:
-        """Return whether something prevents the agent from building a segment."""
         if BRIDGED.read_text().strip() != "0" or any(is_renamed_port(one) for one in links.values()):
             return True
         if "table bridge virtcloud" in self.list_tables() and not self.has_own_table():
@@ -115,7 +114,6 @@ class HostNetworkChecks:
         return uplink is None or not uplink.up or self.is_in_use(segment, uplink, links)
 
     def is_in_use(self, segment: Segment, uplink: KernelInterface, links: Links) -> bool:
-        """Return whether the uplink, the VLAN ID or a name of a segment is in other use."""
         master = next((one for one in links.values() if one.index == uplink.master), None)
         if (master and not is_ours(master)) or (segment.untagged and uplink.addressed):
             return True
@@ -130,7 +128,6 @@ class HostNetworkChecks:
         )
 
     def find_remains(self, links: Links) -> list[KernelInterface]:
-        """Return the agent's bridges with foreign ports."""
         masters = {one.master for one in links.values() if not is_ours(one) and one.name not in UPLINKS}
         return [one for one in links.values() if is_ours(one) and one.index in masters]
 

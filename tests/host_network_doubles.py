@@ -58,7 +58,7 @@ class TaggedLinks:
         self.tags: dict[int, tuple[int, int]] = {}
 
     def add(self, ifname: str, link: int, vlan_id: int, mtu: int) -> None:
-        """Create a link that is down. Raise NetlinkError if the parent already has a link with this VLAN ID."""
+        """Create a link that is down. Raise NetlinkError if Linux would refuse the link."""
         present = {one["index"]: one for one in self._route.get_links()}
         if link not in present:
             raise NetlinkError(errno.ENODEV, "No such device")
@@ -81,7 +81,7 @@ class TaggedLinks:
             raise NetlinkError(errno.ENETDOWN, "Network is down")
 
     def follow(self, *, with_state: bool) -> None:
-        """Delete each link without a parent. Reduce the MTU of each other link to the MTU of its parent.
+        """Delete each link without a parent. Limit the MTU of each other link to the MTU of its parent.
 
         With ``with_state``, also set each link up or down, as its parent is.
         """
@@ -167,7 +167,6 @@ class TapHypervisor(FakeHypervisor):
         super().start(xml)
 
     def plug(self, domain: str, mtu: int | None = None) -> None:
-        """Create a guest's port on its bridge, as libvirt does when the guest starts."""
         port, bridge = self.ports[domain]
         (found,) = self._route.get_links(ifname=bridge)
         add_tap(self._route, port, master=found["index"], mtu=mtu or found.get_attr("IFLA_MTU"), state="up")

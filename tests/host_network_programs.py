@@ -39,8 +39,6 @@ RULES: dict[str, tuple[int, dict[str, Sequence[Any]]]] = {}
 
 
 def rule(weight: int = 1, **choices: Sequence[Any]) -> Callable[[T], T]:
-    """Register a method as a rule. ``choices`` are the values of its arguments."""
-
     def add(method: T) -> T:
         RULES[method.__name__] = weight, choices
         return method
@@ -213,7 +211,10 @@ class OtherPrograms(HostNetworkChecks):
             self.try_nft("delete table bridge virtcloud")
 
     def find_own(self, index: int, *, with_guests: bool) -> KernelInterface | None:
-        """Return a link of the agent. If ``with_guests``, also return ports of guests, which no agent can restore."""
+        """Return a link of the agent, or None. With ``with_guests``, the link may be a guest's port.
+
+        No agent can restore the port of a guest.
+        """
         links = [one for one in self.world.list_links().values() if is_ours(one)]
         found = [one for one in links if with_guests or not names.is_guest_port(one.name)]
         return found[index % len(found)] if found else None

@@ -152,7 +152,6 @@ class HostNetworkWorld:
             part.close()
 
     def add_uplink(self, name: str) -> None:
-        """Add a physical link, which is connected to a switch's port."""
         self.route.link("add", ifname=name, kind="veth", peer={"ifname": f"p{name}", "mtu": UPLINKS[name]})
         self.route.link("set", index=socket.if_nametoindex(f"p{name}"), state="up")
         index = socket.if_nametoindex(name)
@@ -215,7 +214,7 @@ class HostNetworkWorld:
             self.tagged.follow(with_state="state" in values)
 
     def nft(self, commands: str) -> str:
-        """Return the output of commands of another program, which are not counted."""
+        """Return the output of commands of another program. No fault interrupts these commands."""
         fault, self.meter.fault = self.meter.fault, None
         try:
             return nftables._run(commands)

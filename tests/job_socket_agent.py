@@ -81,11 +81,9 @@ class FakeRelays:
     """Relays that have only a path and no process."""
 
     def ensure(self, access: JobAccess, uid: int) -> Path:
-        """Return the path of a relay."""
         return self.socket_path(access.key)
 
     def socket_path(self, key: str) -> Path:
-        """Return the path of a relay."""
         return Path(f"/relay-of/{key}")
 
     def ensure_none(self, key: str) -> None:

@@ -1,5 +1,3 @@
-"""Captures of frames on a node's interface, with ``tcpdump``."""
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

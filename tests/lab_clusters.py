@@ -1,5 +1,3 @@
-"""Functions for clusters in a real lab."""
-
 import time
 from collections.abc import Callable
 

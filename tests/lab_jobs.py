@@ -1,5 +1,3 @@
-"""Jobs on hosts of a real lab."""
-
 import json
 import subprocess
 from dataclasses import dataclass

@@ -1,5 +1,3 @@
-"""Functions for VPN devices in a lab."""
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

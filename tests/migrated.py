@@ -1,7 +1,4 @@
-"""Databases with the tables of the present version of SBF.
-
-Each test process migrates one template database, and copies this database for its tests.
-"""
+"""Databases with the tables of the present version of SBF."""
 
 from functools import cache
 from pathlib import Path

@@ -40,8 +40,8 @@ def unshare_mounts() -> None:
 def is_disk_released(folder: Path, start: Callable[[], object]) -> bool:
     """Mount a disk, call ``start``, and unmount the disk. Return whether the kernel then releases the disk.
 
-    The kernel does not release a disk that another mount namespace has mounted. The disk's mount is propagated to other
-    mount namespaces, as on a host with systemd. Call this function only in a separate mount namespace.
+    The mount is propagated to other mount namespaces, as on a host with systemd. The kernel does not release a disk
+    that another mount namespace has mounted. Call this function only in a separate mount namespace.
     """
     image, disks = folder / "image", folder / "disks"
     image.touch()

@@ -30,7 +30,6 @@ class NetworkNamespace:
         return subprocess.run(enter, capture_output=True, text=True, check=False, env={**os.environ, **(env or {})})  # noqa: S603
 
     def check(self, script: str) -> str:
-        """Run a shell script in the namespace. Raise AssertionError if the script fails."""
         done = self.run("sh", "-ec", script)
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -35,8 +35,7 @@ class Built:
 def ensure_wheels() -> Path:
     """Return the archive that ``make wheels`` writes, from the cache if the sources are unchanged.
 
-    One process builds the archive while others wait. If ``VIRTCLOUD_TEST_WHEELS`` names an archive, return that
-    archive.
+    If ``VIRTCLOUD_TEST_WHEELS`` names an archive, return that archive.
     """
     if given := os.environ.get("VIRTCLOUD_TEST_WHEELS"):
         return Path(given)

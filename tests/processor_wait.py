@@ -21,7 +21,6 @@ class Stopwatch:
     """Measures seconds, without the time for which this process or the processes ``pids`` waited for a processor."""
 
     def __init__(self, *pids: int) -> None:
-        """Start the measurement."""
         self._waited_before = {pid: waited_for_processor(pid) for pid in (os.getpid(), *pids)}
         self._start = time.monotonic()
 

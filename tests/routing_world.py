@@ -106,7 +106,6 @@ class Surroundings:
         subprocess.run([*enter, IP, "-batch", "-"], input=lines, text=True, check=True)  # noqa: S603 - iproute2
 
     def add_computer(self, name: str, address: str, router: str) -> None:
-        """Add a computer in a namespace, connected to the gateway's interface ``to-NAME``."""
         (self.folder / name).touch()
         unshare = shutil.which("unshare") or "unshare"
         subprocess.run([unshare, f"--net={self.folder / name}", "true"], check=True)  # noqa: S603 - util-linux

@@ -1,5 +1,3 @@
-"""A guest with a seed, and the segment of the guest's network, for tests of seeds."""
-
 from typing import Any
 
 from virtcloud.model.wanted import GuestWanted, Segment

@@ -135,7 +135,6 @@ class SimulatedGateway:
         self.end_agent()
 
     def end_agent(self) -> None:
-        """Kill the agent's process."""
         self.is_dead = True
         while self.threads:
             self.run_threads()

@@ -172,7 +172,7 @@ class TurnThread(threading.Thread):
 
 @contextmanager
 def observe_files(folder: Path, change: Callable[..., None]) -> Iterator[None]:
-    """Call ``change`` before each change of a file below ``folder`` in the block."""
+    """Call ``change`` before each change of a file or folder below ``folder`` in the block."""
 
     def observed(function: Callable[..., Any], is_change: Callable[..., bool], *, grows: bool) -> Callable[..., Any]:
         def call(path: Any, *arguments: Any, **options: Any) -> Any:

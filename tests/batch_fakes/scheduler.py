@@ -1,5 +1,3 @@
-"""In-memory fakes for tests of reconciliation with a batch system."""
-
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -138,7 +136,6 @@ class FakeClocks:
     """A monotonic clock and the time of day. ``seconds`` advances both; ``set_by`` changes only the time of day."""
 
     def __init__(self) -> None:
-        """Start at noon."""
         self.seconds = 1000.0
         self.set_by = 0.0
 

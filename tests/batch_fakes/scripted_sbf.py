@@ -1,5 +1,3 @@
-"""A fake SBF that returns scripted answers and records the requests."""
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field

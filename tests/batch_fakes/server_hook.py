@@ -1,5 +1,3 @@
-"""Runs the server hook for one event of the fake PBS."""
-
 import json
 import os
 import sys

@@ -138,10 +138,6 @@ class FakeWorld:
 
     @contextmanager
     def unreachable(self, switch: str) -> Iterator[None]:
-        """Make a switch unreachable for SBF within the context.
-
-        Other worlds also shorten the time limit of a cluster's start. In a fake world, this time limit is always short.
-        """
         self.world.switches[switch].cut_off = True
         try:
             yield
@@ -164,7 +160,6 @@ class FakeWorld:
 
     @contextmanager
     def in_begin(self, host: str, fault: HostFault) -> Iterator[Callable[[], None]]:
-        """Cause the fault at the next ``execjob_begin`` of the host. Yield a function that waits for the fault."""
         over = threading.Event()
         self.begins[host] = self._faulty(host, fault, over)
         try:
@@ -176,10 +171,9 @@ class FakeWorld:
 
     @contextmanager
     def _faulty(self, host: str, fault: HostFault, over: threading.Event) -> Iterator[None]:
-        """Cause the fault before or after the host's hook, which runs inside the context.
+        """``MOM_DIES`` kills the MoM after the hook, before the MoM reports the result.
 
-        ``MOM_DIES`` kills the MoM after the hook, before the MoM reports the result. Other faults stop the agent before
-        the hook.
+        Other faults stop the agent before the hook.
         """
         if fault is HostFault.MOM_DIES:
             yield

@@ -196,10 +196,6 @@ def mom_of_another_host_dies_in_begin(stage: ScenarioStage) -> None:
 
 
 def _mom_dies_in_begin(stage: ScenarioStage, host: str) -> None:
-    """If the MoM of ``host`` dies during the hook, the job's first run is lost, and this run's cluster is removed.
-
-    The job runs again on other hosts, where the job's script starts once.
-    """
     with stage.world.in_begin(host, HostFault.MOM_DIES) as await_fault:
         job = stage.submit(hosts=2)
         await_fault()
@@ -223,7 +219,7 @@ def agent_hangs_in_begin(stage: ScenarioStage) -> None:
 def _agent_fails_in_begin(stage: ScenarioStage, fault: HostFault) -> None:
     """If the second host's agent fails, the job is queued again before its script starts.
 
-    The job's comment names the hosts of the failed run. The job runs when the agent answers again.
+    The job's comment names the hosts of the failed run.
     """
     hosts = stage.world.hosts[:2]
     with stage.world.in_begin(hosts[1], fault) as await_fault:

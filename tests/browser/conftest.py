@@ -1,5 +1,3 @@
-"""Fixtures of the tests in headless Chromium."""
-
 import os
 import shutil
 from collections.abc import Iterator
@@ -19,10 +17,7 @@ REQUIRED = "VIRTCLOUD_REQUIRE_LAB"
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    """Start Debian's Chromium, and yield the browser.
-
-    If Chromium is missing, skip the tests. If ``VIRTCLOUD_REQUIRE_LAB`` is set too, raise AssertionError instead.
-    """
+    """Start Debian's Chromium, and yield the browser. Skip the tests if Chromium is missing."""
     program = shutil.which("chromium")
     if program is None:
         assert not os.environ.get(REQUIRED), "chromium is missing: apt-get install chromium"
@@ -50,11 +45,7 @@ def address(world: World) -> Iterator[str]:
 
 @pytest.fixture
 def visit(chromium: Browser, world: World, address: str) -> Iterator[Visitor]:
-    """Return a function that opens a browser and logs in. After the test, check all requests and messages.
-
-    Every request must go to SBF, and no static file may be missing. Chromium's console may contain only ``HARMLESS``
-    messages.
-    """
+    """Return a function that opens a browser and logs in. After the test, check all requests and messages."""
     visits: list[Visit] = []
 
     def make(role: Role | None = Role.OPERATOR, name: str = "eva", *sites: str, **options: Any) -> Visit:

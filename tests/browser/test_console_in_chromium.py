@@ -1,5 +1,3 @@
-"""Tests of the console in Chromium."""
-
 import os
 from pathlib import Path
 

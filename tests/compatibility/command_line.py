@@ -1,5 +1,3 @@
-"""The command line of one version of virtcloud. One process imports this version, and forks for each command."""
-
 import json
 import os
 import select

@@ -1,5 +1,3 @@
-"""Fixtures of the tests in which parts of virtcloud have different versions."""
-
 from collections.abc import Iterator
 
 import pytest

@@ -46,8 +46,7 @@ class Version:
     def cli(self, url: str, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a command of this version against the SBF at ``url``.
 
-        One process imports this version, and forks for each command. :func:`end_command_lines` ends the process that
-        imported the version.
+        The process that imported this version runs until :func:`end_command_lines`.
         """
         if self not in COMMAND_LINES:
             COMMAND_LINES[self] = CommandLine(self.environment)
@@ -64,10 +63,7 @@ def end_command_lines() -> None:
 
 
 def installed(folder: Path, former: FormerCommit) -> Version:
-    """Build the wheel of a former version with this environment's hatchling. Install the wheel into ``folder``.
-
-    The installed version uses the dependencies of this environment. Nothing is downloaded.
-    """
+    """Build the wheel of a former version with this environment's hatchling. Install the wheel into ``folder``."""
     archive = subprocess.run(["git", "archive", former.commit], cwd=ROOT, capture_output=True, check=False)  # noqa: S603, S607
     assert archive.returncode == 0, (
         f"expected the history with commit {former.commit} (version {former.version}); a shallow clone lacks it "

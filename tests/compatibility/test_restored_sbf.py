@@ -66,7 +66,7 @@ def test_agents_and_switches_of_a_restored_sbf_drop_unknown_clusters(machines: T
     """Cluster ``ended`` ended after the backup, so the restored SBF sets it up again. ``kept`` never ended.
 
     ``unknown`` was created after the backup, so the restored SBF removes it. SBF had configured the switch port of
-    ``brno-h2`` for ``unknown``, but the backup does not show this. The agents run during the whole test.
+    ``brno-h2`` for ``unknown``, but the backup does not show this.
     """
     folder, backup = machines.folder, str(machines.folder / "a.backup")
     url = f"unix://{folder}/sbf.sock"

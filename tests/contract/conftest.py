@@ -1,5 +1,3 @@
-"""Fixtures of all contract tests."""
-
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -11,10 +9,7 @@ from sbf_fakes.world import World
 
 @pytest.fixture
 def world(database: str) -> Iterator[World]:
-    """An installation with three sites, as in the VirtCloud paper. Each site has a pool of 40 VLAN IDs.
-
-    There are no clusters. Each test with this fixture runs on SQLite and on PostgreSQL.
-    """
+    """An installation with three sites, as in the VirtCloud paper. Each site has a pool of 40 VLAN IDs."""
     made = World(database)
     made.furnish()
     yield made

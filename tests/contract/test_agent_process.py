@@ -1,5 +1,3 @@
-"""Tests of the agent as a process."""
-
 import fcntl
 import json
 import os
@@ -96,7 +94,6 @@ def await_reading(connection: socket.socket) -> None:
 
 
 def test_sigterm_ends_the_agent_and_answers_waiting_callers(path: Path, start: Start) -> None:
-    """The waiting client gets its answer immediately, not after the requested 30 s."""
     process = start()
     ask(path, UP)
     ask(path, {**STATE, "wait": 0})

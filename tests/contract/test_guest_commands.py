@@ -122,10 +122,10 @@ def test_host_keys_are_found_in_a_folder_with_spaces(sshd: RealSshd, tmp_path: P
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGKILL, -9)]
 )
 def test_commands_end_with_the_program(sshd: RealSshd, tmp_path: Path, number: int, code: int) -> None:
-    """A signal ends ``virtcloud cluster run``. Then the command on the guests and its child processes end, too.
+    """A signal ends ``virtcloud cluster run``, the command on the guests, and the command's child processes.
 
-    The processes on a guest end although the guest's sshd sends no signal to a command without a terminal. Unless the
-    signal is SIGKILL, ``virtcloud cluster run`` removes its private files.
+    A guest's sshd sends no signal to a command without a terminal. Private files of ``virtcloud cluster run`` remain
+    only after SIGKILL.
     """
     pids, private = tmp_path / "pids", tmp_path / "tmp"
     private.mkdir()

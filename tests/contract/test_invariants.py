@@ -1,7 +1,4 @@
-"""Tests of the invariants (docs/explanation/invariants.md). A test's name contains the invariant's number.
-
-The simulation (``tests/simulation``) checks these invariants after each step of random schedules.
-"""
+"""Tests of the invariants (docs/explanation/invariants.md). A test's name contains the invariant's number."""
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
@@ -89,10 +86,7 @@ def test_invariant_1_the_database_refuses_a_second_claim(world: World) -> None:
 
 @pytest.mark.parametrize("last", ["brno-sw1", "praha-sw1", "brno-h1", "praha-h1"])
 def test_invariant_2_confirmed_removals_free_an_id(world: World, last: str) -> None:
-    """Until element ``last`` confirms the removal of the cluster, the VLAN ID is free at no site.
-
-    This also holds for a site whose elements have all confirmed the removal.
-    """
+    """Until element ``last`` confirms the removal of the cluster, the VLAN ID is free at no site."""
     world.put("demo", TWO_SITES)
     world.settle()
     world.switches[last].cut_off = True
@@ -184,7 +178,6 @@ def test_invariant_4_foreign_vlans_and_ports_are_never_changed(world: World) -> 
 
 
 def test_invariant_4_managed_ports_are_emptied_before_the_first_cluster(world: World) -> None:
-    """A switch that is new to the service carries VLANs of the pool on managed ports."""
     switch = world.switches["brno-sw1"]
     switch.ports = {"p1": {100, 101, 7}, "uplink": {139}}
     world.converge_switches()
@@ -213,7 +206,6 @@ def test_invariant_5_a_switch_that_ignores_commands_activates_no_cluster(world: 
 
 
 def test_invariant_5_a_switch_that_lost_a_vlan_degrades_clusters(world: World) -> None:
-    """The next reading detects that the VLAN is missing. The cluster is degraded before the switch is corrected."""
     world.put("demo", TWO_SITES)
     world.settle()
     seen: list[ClusterState] = []
@@ -228,7 +220,6 @@ def test_invariant_5_a_switch_that_lost_a_vlan_degrades_clusters(world: World) -
 
 
 def test_invariant_5_a_lost_cluster_degrades_despite_a_new_cluster(world: World) -> None:
-    """After a restart, a switch lacks the VLAN of one cluster and refuses the VLAN of the next cluster."""
     world.put("demo", spec("brno-h1"))
     world.settle()
     switch: FakeSwitch = world.switches["brno-sw1"]
@@ -243,7 +234,6 @@ def test_invariant_5_a_lost_cluster_degrades_despite_a_new_cluster(world: World)
 
 
 def test_invariant_5_an_outdated_revision_confirms_no_later_cluster(world: World) -> None:
-    """A cluster is created during a change of the switch. The next reconciliation configures this cluster."""
     world.settle()
     world.put("first", spec("brno-h1"))
 

@@ -1,7 +1,6 @@
 """Tests of a gateway that routes guests to external destinations. The agent, the packets and the faults are real.
 
-All computers are network namespaces. Each of two clusters with identical addresses has a guest on an access port. A
-fake SBF sends the wanted document.
+All computers are network namespaces. A fake SBF sends the wanted document.
 """
 
 import json
@@ -130,10 +129,7 @@ def make_published() -> HostWanted:
 
 
 class OutsideWorld:
-    """Five computers: a gateway with a real agent, two guests, an external server and an administrator's computer.
-
-    Each guest belongs to a separate cluster.
-    """
+    """Five computers: a gateway with a real agent, two guests, an external server and an administrator's computer."""
 
     def __init__(self, stack: ExitStack, folder: Path) -> None:
         self.gateway, self.guest, self.other_guest, self.server, self.admin = stack.enter_context(network_namespaces(5))
@@ -266,13 +262,11 @@ def test_guests_of_identical_clusters_reach_the_destination(world: OutsideWorld,
     ],
 )
 def test_a_guest_reaches_no_other_port_or_address(world: OutsideWorld, address: str, port: int) -> None:
-    """The destination's networks include the management network. Guests reach no management address nevertheless."""
     assert world.fetch(address, port) == "none"
 
 
 @pytest.mark.parametrize("address", ["100.64.0.201", "fd76:6372:7463:6c64::c9", "10.0.0.5", "fd00:1::5"])
 def test_nobody_outside_reaches_a_guest_or_its_router(world: OutsideWorld, address: str) -> None:
-    """``address`` is an address of the guest, or of the link between the gateway and the router's namespace."""
     assert world.fetch(address, computer=world.server) == "none"
 
 
@@ -298,7 +292,6 @@ def test_a_connection_survives_a_killed_and_restarted_agent(world: OutsideWorld)
 
 
 def test_the_agent_reports_the_use_of_destinations(world: OutsideWorld) -> None:
-    """The agent reports at its start and then once a minute. The counters survive a restart of the agent."""
     reports = [report for name, report in world.sbf.reports if name == "outside"]
     (use,) = (use for use in reports[-1]["uses"] if use["network"] == "c100")
     assert (use["destination"], use["connections"] > 1, use["sent_bytes"] > 0) == ("web", True, True)
@@ -314,7 +307,7 @@ def test_a_flushed_table_is_restored_while_sbf_is_away(world: OutsideWorld) -> N
 
 
 def test_guests_reach_the_destination_while_sbf_is_away(world: OutsideWorld) -> None:
-    """The rules stay in the kernel after a restart of the agent, although the agent has no wanted state."""
+    """After the restart, the agent has no wanted state. The rules stay in the kernel."""
     former = len(world.log)
     with world.sbf_away():
         world.kill_agent()
@@ -324,8 +317,6 @@ def test_guests_reach_the_destination_while_sbf_is_away(world: OutsideWorld) -> 
 
 
 def test_guests_are_published_while_the_agent_is_dead(world: OutsideWorld) -> None:
-    """The guest sees the addresses of clients. A wanted document without the publication ends the publication."""
-
     def fetch() -> list[str]:
         return [world.fetch(*address, computer=world.server) for address in ((GATEWAY, 40000), (GATEWAY6, 40001))]
 
@@ -341,7 +332,6 @@ def test_guests_are_published_while_the_agent_is_dead(world: OutsideWorld) -> No
 
 
 def test_guests_reach_a_name_with_ipv4_and_ipv6(world: OutsideWorld) -> None:
-    """At first, the resolver does not answer. Later, the gateway's own addresses are among the name's addresses."""
     world.server.check("ip address add 192.0.2.11/24 dev eth0")
     with world.dns.hanging():
         world.sbf.change(make_named())
@@ -365,7 +355,6 @@ def test_a_connection_survives_a_new_answer_of_the_resolver(world: OutsideWorld)
 
 
 def test_a_restarted_agent_without_resolver_permits_the_last_addresses(world: OutsideWorld) -> None:
-    """Guests still reach these addresses while no agent runs."""
     with world.dns.hanging():
         world.kill_agent()
         dead = world.fetch(SERVER)
@@ -383,8 +372,6 @@ def test_a_flushed_set_is_restored_while_no_resolver_answers(world: OutsideWorld
 
 
 def test_the_agent_reports_the_names_of_destinations(world: OutsideWorld) -> None:
-    """The restarted agent reports the names for both networks immediately, and does not wait for a minute."""
-
     def read_names() -> list[dict[str, Any]]:
         (*_, report) = [report for name, report in world.sbf.reports if name == "outside"]
         return [name for use in report["uses"] for name in use.get("names", ())]
@@ -394,7 +381,7 @@ def test_the_agent_reports_the_names_of_destinations(world: OutsideWorld) -> Non
 
 
 def test_ended_clusters_leave_no_configuration(world: OutsideWorld) -> None:
-    """Remove all clusters. Therefore this test is the last of the module."""
+    """The test removes all clusters. Therefore it must be the last of the module."""
     world.sbf.change(HostWanted())
     world.sbf.wait_until_confirmed()
     assert world.list_remains() == []

@@ -86,10 +86,7 @@ def test_jobs_join_a_network_by_its_name(site: SingleSite) -> None:
 
 
 def test_addresses_of_another_job_are_refused_as_taken(site: SingleSite) -> None:
-    """If two jobs join a network at the same time, the hook may send the same addresses for both.
-
-    SBF refuses the second request with GuestTaken. The hook then chooses other addresses for the second job.
-    """
+    """If two jobs join a network at the same time, the hook may send the same addresses for both."""
     assert site.hook.start("image=debian12:name=both", key="8.pbssrv").accepted
     spec = site.cluster("8.pbssrv").spec.model_copy(update={"name": None, "joins": "both"})
     with pytest.raises(GuestTaken):

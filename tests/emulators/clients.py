@@ -1,7 +1,4 @@
-"""Two clients of emulated devices: a terminal over SSH, and a command line without SSH.
-
-The command line without SSH is for tests that need hundreds of sessions.
-"""
+"""Two clients of emulated devices: a terminal over SSH, and a command line without SSH."""
 
 import re
 import socket

@@ -1,5 +1,3 @@
-"""Arista's eAPI for an emulated switch: JSON-RPC over HTTPS on the loopback interface."""
-
 import base64
 import contextlib
 import json

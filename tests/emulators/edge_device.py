@@ -1,5 +1,3 @@
-"""The base classes of emulated provider edges."""
-
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -68,7 +66,7 @@ class EmulatedEdge(IosLikeSwitch):
         raise NotImplementedError
 
     def carrying(self) -> dict[str, set[int]]:
-        """Return the VLANs of each domain. A session records the result after each line, so that tests can check it."""
+        """Return the VLANs of each domain."""
         return {domain: {vlan for _, vlan in places} for domain, places in self.joined().items()}
 
 
@@ -113,7 +111,6 @@ class CandidateEdge(EmulatedEdge):
 
 
 def put(lines: list[str], line: str, prefix: str | None = None) -> None:
-    """Remove ``line`` from a block, and append it. With ``prefix``, also remove lines that begin with ``prefix``."""
     lines[:] = [other for other in lines if other != line and not (prefix and other.startswith(prefix))] + [line]
 
 

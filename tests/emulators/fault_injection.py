@@ -219,7 +219,6 @@ class Saving:
 
     @property
     def unsaved(self) -> bool:
-        """Return whether a reboot would change the configuration."""
         return self.startup != self.running
 
     def store(self, session: "EmulatedSession") -> None:

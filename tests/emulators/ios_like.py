@@ -1,5 +1,3 @@
-"""Command lines that resemble IOS."""
-
 from typing import ClassVar
 
 from emulators import vlan_lists

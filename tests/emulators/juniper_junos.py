@@ -267,7 +267,6 @@ def render_lines(config: JunosConfiguration) -> Iterator[str]:
 
 
 def render_xml(config: JunosConfiguration, ports: Iterable[str]) -> str:
-    """Return the XML of a configuration. Each port has an interface, which may have no switching family."""
     vlans = "".join(
         f"<vlan><name>{name}</name><vlan-id>{number}</vlan-id></vlan>" for name, number in config.vlans.items()
     )

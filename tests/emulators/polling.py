@@ -1,8 +1,4 @@
-"""Shortens the pauses of the client libraries Netmiko and ncclient.
-
-By default, both libraries pause for tenths of a second in each session. Emulated devices answer within milliseconds, so
-tests would mostly wait for these pauses.
-"""
+"""Shortens the pauses of the client libraries Netmiko and ncclient."""
 
 import time
 from types import ModuleType, SimpleNamespace
@@ -13,10 +9,7 @@ NCCLIENT_POLL_S = 0.01
 
 
 def shorten_pauses() -> None:
-    """Shorten the pauses in this process. Idempotent.
-
-    The function imports both libraries, which sessions need anyway.
-    """
+    """Shorten the pauses in this process. Idempotent."""
     import ncclient.transport.session  # noqa: PLC0415 - slow to load
     import netmiko.base_connection  # noqa: PLC0415
     import netmiko.cisco_base_connection  # noqa: PLC0415

@@ -1,5 +1,3 @@
-"""A real SSH server on the loopback interface for an emulated switch."""
-
 import contextlib
 import socket
 import threading

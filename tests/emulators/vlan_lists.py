@@ -1,5 +1,3 @@
-"""Lists of VLAN IDs in the forms that devices print and accept."""
-
 import textwrap
 from collections.abc import Collection, Iterable
 from itertools import groupby
@@ -21,7 +19,6 @@ def parse(text: str, to: str = "-") -> set[int]:
 
 
 def ranges(vlans: Iterable[int], to: str = "-", shortest: int = 2) -> list[str]:
-    """Return ranges of consecutive VLAN IDs, or single IDs for ranges shorter than ``shortest``."""
     parts = []
     for _, group in groupby(enumerate(sorted(vlans)), key=lambda pair: pair[1] - pair[0]):
         run = [vlan for _, vlan in group]
@@ -34,7 +31,6 @@ def format_list(vlans: Iterable[int]) -> str:
 
 
 def wrap_list(vlans: Iterable[int], first: str, further: str, width: int = 79) -> list[str]:
-    """Return the lines of a long list. The first line begins with ``first``, further lines with ``further``."""
     parts = textwrap.wrap(format_list(vlans).replace(",", ", "), width - len(further)) or [""]
     lists = [part.replace(", ", ",").rstrip(",") for part in parts]
     return [f"{first if index == 0 else further}{part}" for index, part in enumerate(lists)]

@@ -1,5 +1,3 @@
-"""Fakes in memory for tests of the agent."""
-
 import shutil
 from dataclasses import replace
 from pathlib import Path

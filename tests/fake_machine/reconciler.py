@@ -1,5 +1,3 @@
-"""Fakes in memory for tests of the reconciler."""
-
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace

@@ -1,5 +1,3 @@
-"""A scripted HTTP server: the prepared answers, and the received requests."""
-
 from dataclasses import dataclass, field
 
 

@@ -159,7 +159,6 @@ class CheckedHost:
                 self.violations.append(f"SBF does not know why {name} does not run: {self.sbf.known}")
 
     def list_missing(self) -> list[tuple[str, Segment, GuestWanted]]:
-        """Return the guests that should run, but do not."""
         running = {domain.name for _, domain in self.list_running() if self.wants(domain)}
         wanted = [(names.domain_name(segment.id, guest.name), segment, guest) for segment, guest in self.list_wanted()]
         return [one for one in wanted if one[2].power is None and one[0] not in running]

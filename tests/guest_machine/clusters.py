@@ -49,18 +49,15 @@ class ClusterSbf(FakeElementApi):
         return cluster
 
     def remove(self, cluster: str) -> None:
-        """Remove a cluster, and the members of its network."""
         for one in [one for one in self.clusters.values() if cluster in {one.id, one.network}]:
             del self.clusters[one.id]
             if one.network is None:
                 self.removed[one.id] = one.vlan, self.document.revision + 1
 
     def list_guests(self) -> list[tuple[str, str]]:
-        """Return the ID of the cluster, and the name, of each guest."""
         return [(one.id, name) for one in self.clusters.values() for name in one.guests]
 
     def publish(self) -> None:
-        """Send a new wanted document."""
         self.want(*self._make_segments())
 
     def _make_segments(self) -> Iterator[Segment]:
@@ -115,7 +112,6 @@ class ClusterSbf(FakeElementApi):
 
 
 def describe_guest(name: str, number: int, image: str, source: ImageSource | None, **changes: Any) -> dict[str, Any]:
-    """Return the wanted state of a guest. The guest's addresses contain ``number``."""
     return {
         "name": name,
         "image": image,

@@ -108,7 +108,6 @@ class GuestHost(CheckedHost):
         return ""
 
     def start_agent(self) -> None:
-        """Start an agent with the files of the former agent."""
         settings = CacheSettings(
             self.state / "images", self.state / "guests", "x86_64", CACHE_BYTES, UnpackLimits(1 << 20)
         )
@@ -147,7 +146,6 @@ class GuestHost(CheckedHost):
         self.interruptions.is_running = False
 
     def proceed(self, *places: str) -> None:
-        """Continue the fetches that wait at these places."""
         self._run(lambda: self.turns.resume(*places))
         self._run(self.turns.settle)
 

@@ -166,7 +166,6 @@ class HostHypervisor(FakeHypervisor):
         self._end_change()
 
     def end(self, name: str) -> None:
-        """Remove a transient domain and its interface."""
         domain = self.by_name.pop(name, None)
         self.ending.discard(name)
         self.sources.pop(name, None)

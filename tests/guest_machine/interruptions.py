@@ -62,7 +62,7 @@ class Interruptions:
             self.is_running = former
 
     def guard_files(self, patch: pytest.MonkeyPatch) -> None:
-        """Count the calls of the functions that change files. Do not sync files: no test simulates a power loss."""
+        """Count the calls of the functions that change files."""
         for name in CALLS:
             patch.setattr(os, name, self._guard(getattr(os, name), name))
         patch.setattr(os, "sync", lambda: None)
@@ -154,7 +154,7 @@ class Turns:
             raise Killed
 
     def resume(self, *places: str) -> bool:
-        """Run each thread that is parked at one of these places until it ends or parks. Return whether there is one."""
+        """Run each thread that is parked at one of these places until it ends or parks. Return whether one ran."""
         found = [one for one in self.parked if one[1] in places]
         for thread, place in found:
             self.parked.remove((thread, place))

@@ -35,7 +35,6 @@ class SimulatedBatch:
     # Requests of users.
 
     def submit(self, user: str, hosts: int, request: str | None, walltime_s: int, *, array: bool = False) -> str | None:
-        """Submit a job. Return its id, or None if the hook rejected the job."""
         resources = {"select": f"{hosts}:ncpus=1", "place": "scatter:excl", "walltime": _format_seconds(walltime_s)}
         resources |= {"vcluster": request} if request else {}
         record = FakeJob(
@@ -189,7 +188,6 @@ class SimulatedBatch:
     # Commands.
 
     def execute(self, command: Sequence[str]) -> CommandResult:
-        """Answer qstat and qselect."""
         text = " ".join(command[:4])
         if not self.up:
             return CommandResult(text, 111, "", f"cannot connect to server {self.name}, error=111")

@@ -1,5 +1,3 @@
-"""The invariants of jobs and their clusters, checked after each action."""
-
 from datetime import timedelta
 
 from job_machine.runs import RunPhase, SimulatedRun
@@ -56,7 +54,10 @@ class JobChecks:
         return [run for batch in self.site.batches.values() for run in batch.runs.values()]
 
     def check_running(self, views: list[ClusterView]) -> None:
-        """A job whose script runs has its cluster, unless the owner ended it, or its lease ended during a fault."""
+        """Check that each running script has its cluster, unless the owner ended the cluster.
+
+        After a fault, the lease may also have ended.
+        """
         own = {(str(view.key), view.attempt, str(view.spec.owner)): view for view in views}
         for run in self.list_runs():
             if not run.runs_script or "vcluster" not in run.copy.resources:
@@ -109,7 +110,7 @@ class JobChecks:
         self._orphans = orphans
 
     def check_networks(self, views: list[ClusterView]) -> None:
-        """Each script has the network of its own cluster, and shares it only with clusters that joined it."""
+        """Check that each script has its cluster's network, and shares the network only with clusters that joined."""
         own = {(str(view.key), view.attempt, str(view.spec.owner)): view for view in views}
         vlans: dict[tuple[str, str], ClusterView] = {}
         for run in self.list_runs():
@@ -159,7 +160,6 @@ class JobChecks:
             batch.former = batch.former[-20:]
 
     def find_remnants(self) -> list[str]:
-        """Return the clusters, records, relays, files and VLANs that are left."""
         world = self.site.world
         with world.store.read() as unit:
             views = list_newest(unit, ClusterFilter(ended=True), 1000)

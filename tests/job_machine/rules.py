@@ -1,5 +1,3 @@
-"""The actions of users, administrators, PBS, the network and the machines, and the end of a sequence."""
-
 from collections.abc import Iterable
 
 from job_machine.batch import SimulatedBatch
@@ -68,7 +66,6 @@ class JobRules:
             run.is_suspended = not run.is_suspended
 
     def end_the_cluster(self, index: int) -> None:
-        """End a job's cluster, as ``virtcloud cluster delete`` does."""
         for run in self._choose_run(index):
             try:
                 view = self.site.world.delete(run.copy.id, run.copy.run_version, run.user)

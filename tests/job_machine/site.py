@@ -143,7 +143,6 @@ class JobSite:
                     self._discard(mom, run)
 
     def _discard(self, mom: Mom, run: SimulatedRun) -> None:
-        """End a run that the server does not know."""
         run.is_killed = True
         task = self.tasks.start(f"discard {run.copy.id}", lambda: run.run_event(mom, "execjob_end", run.record))
         task.lives.append(mom.life)
@@ -189,7 +188,6 @@ class JobSite:
             self.network.readings.clear()
 
     def _confirm_hosts(self) -> None:
-        """Confirm new wanted revisions of hosts whose agent runs, and send heartbeats."""
         with self.world.store.read() as unit:
             views = make_element_views(unit)
         for view in views:

@@ -1,7 +1,4 @@
-"""Simulated time: threads of which only one runs at a time, and which sleep without waiting.
-
-The real hooks and agents run in such threads. So a sequence of actions always gives the same result.
-"""
+"""Simulated time: threads of which only one runs at a time, and which sleep without waiting."""
 
 import threading
 from collections.abc import Callable
@@ -83,14 +80,12 @@ class Tasks:
             raise Killed
 
     def run(self, until: float) -> None:
-        """Run all tasks until the time ``until``."""
         while ready := self._find_ready(until):
             self._set(max(self.now, min(ready.wake, until)) if not ready.until() else self.now)
             self._resume(ready)
         self._set(max(self.now, until))
 
     def kill(self, task: Task, error: BaseException | None = None) -> None:
-        """Raise an exception in a paused task."""
         if not task.done and task is not self.current:
             task.error = error or Killed()
             task.wake = self.now

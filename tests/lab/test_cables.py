@@ -1,5 +1,3 @@
-"""Cable checks in the lab, with real interfaces and real LLDP daemons."""
-
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -155,10 +153,7 @@ def test_a_switch_without_lldp_affects_no_other_cable(cabled: Lab, client: SbfCl
 
 
 def test_lldp_frames_of_guests_never_leave_the_host(cabled: Lab, client: SbfClient) -> None:
-    """A bridge forwards no frame to 01:80:c2:00:00:0e (IEEE 802.1Q, table 8-1).
-
-    After each LLDP frame, the test sends a broadcast frame, which passes the bridge and ends the capture.
-    """
+    """A bridge forwards no frame to 01:80:c2:00:00:0e (IEEE 802.1Q, table 8-1)."""
     client.put_cluster("talk", ClusterRequest(spec=ClusterSpec.model_validate({"owner": "eva", "hosts": ["brno-h1"]})))
     until(client, lambda state: state is Life.ACTIVE)
     vlan = client.cluster("talk").vlans["brno"]

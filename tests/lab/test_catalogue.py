@@ -1,5 +1,3 @@
-"""Lab test of guests that start from an image in SBF's catalogue."""
-
 import hashlib
 import io
 import tarfile

@@ -1,7 +1,6 @@
 """Tests of attacks on the host by root in a container. Unlike root of a real guest, the attacker has all capabilities.
 
-One script runs most of the attacks, once and in one container. Most tests run no attack themselves: they check the
-results that the script printed for one kind of attack.
+One script runs most attacks in one container. Most tests only check the output of this script.
 """
 
 from collections.abc import Iterator
@@ -169,7 +168,6 @@ def test_mounts_inside_do_not_appear_on_the_host(lab: Lab, domains: dict[str, st
 
 
 def test_root_inside_cannot_leave_its_control_group(results: dict[str, str]) -> None:
-    """Root in the container cannot move out of its control group."""
     assert select(results, "legacy-groups", "release-agent", "root-group", "parent-group") == {"failed"}
 
 
@@ -230,14 +228,14 @@ def test_a_guests_port_has_the_bandwidth_limit_of_the_guest(lab: Lab, domains: d
     ],
 )
 def test_an_escaped_guest_is_nobody_on_the_host(lab: Lab, domains: dict[str, str], argv: tuple[str, ...]) -> None:
-    """The attacker has left all namespaces except the user namespace. Only the user namespace protects the host now."""
+    """The attacker has left all namespaces except the user namespace."""
     assert run_escaped(lab, domains["attacker"], "true") == 0
     folder, token = f"{GUESTS}/{domains['victim']}", f"{token_folder(str(lab.state.folder), HOST)}/token"
     assert run_escaped(lab, domains["attacker"], *(word.format(victim=folder, token=token) for word in argv)) != 0
 
 
 def test_a_guest_that_runs_out_of_memory_degrades_its_cluster(lab: Lab, domains: dict[str, str]) -> None:
-    """The kernel kills all processes of guest ``victim``. The other tests need the victim, so this test is the last."""
+    """The other tests need the guest ``victim``, so this test is the last."""
     group = f"/sys/fs/cgroup/virtcloud.partition/{domains['victim']}.partition"
     run_checked(lab, HOST, "sh", "-c", f"echo 1 >{group}/memory.oom.group")
     run_inside(lab, domains["victim"], "tail /dev/zero")

@@ -1,5 +1,3 @@
-"""The command ``virtcloud lab demo`` in a separate process."""
-
 import os
 import re
 import subprocess

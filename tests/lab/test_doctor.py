@@ -1,5 +1,3 @@
-"""Tests of ``virtcloud doctor`` on the lab's kernel and on this machine's kernel."""
-
 import json
 import subprocess
 import sys

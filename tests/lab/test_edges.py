@@ -201,11 +201,7 @@ def test_an_unreachable_edge_quarantines_the_vlan_ids(edges: Lab, client: SbfCli
 
 
 def test_an_edge_is_reconciled_after_its_restart(edges: Lab, client: SbfClient, before: Snapshot) -> None:
-    """A cluster is deleted while the edge of one site is down.
-
-    SBF removes the circuit on the other site's edge immediately. When the edge that was down has restarted, SBF also
-    removes the circuit on that edge.
-    """
+    """A cluster is deleted while the edge of one site is down."""
     create(client, "back", spec("praha", "plzen"))
     edges.service("praha-pe1", "sshd").kill()
     set_management_port(edges, "praha-pe1", "down")

@@ -1,7 +1,4 @@
-"""Tests of the example scripts for users.
-
-A job script runs on the job's first host. A Python program runs on this machine.
-"""
+"""Tests of the example scripts for users."""
 
 import os
 import re
@@ -56,7 +53,6 @@ def script(example: str) -> str:
 
 
 def test_the_mpi_example_starts_its_program_in_every_guest(lab: Lab, client: SbfClient) -> None:
-    """A substitute for mpirun reads the host file and starts the program over ssh, as mpirun does."""
     job = start_job(lab, client, "mpi.pbs", JobRun("31.pbs", "alice", ("brno-h1", "brno-h2", "praha-h1"), 600))
     job.run("cat > mpirun <<'END'\n" + MPIRUN + "END\nchmod +x mpirun")
     assert job.scp("mpirun g1:").returncode == 0
@@ -98,7 +94,6 @@ def test_the_collecting_example_uses_all_guests_at_once(lab: Lab, tmp_path: Path
 
 @pytest.mark.timeout(900)  # the first test on a machine builds the Debian image
 def test_the_bandwidth_example_runs_in_a_batch_system(lab: Lab, client: SbfClient) -> None:
-    """Hooks create the cluster. The script logs in with plain ssh, and runs Debian's Open MPI at three sites."""
     root = debian_image.ensure_debian_root(debian_image.LIGHT, lambda _: None)
     lab_images.make_debian_image(lab.state.folder / "images", "debian", root)
     key = client.add_key("alice", (lab.state.folder / "keys/user.pub").read_text())

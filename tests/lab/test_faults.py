@@ -1,5 +1,3 @@
-"""Tests of faults in the lab: killed processes, disconnected switches, concurrent calls and wrong requests."""
-
 import random
 import shutil
 import time

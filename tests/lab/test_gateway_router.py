@@ -1,7 +1,6 @@
-"""A gateway of a real lab is the router of two identical clusters.
+"""A gateway of a real lab is the router of two identical clusters. The lab's kernel has nftables for bridges only.
 
-The lab's kernel has nftables for bridges only. Therefore these tests do not check which external destinations a guest
-reaches. `tests/unit/agent/gateway/test_outside_routing.py` contains the tests of external destinations.
+Therefore these tests do not check which external destinations a guest reaches.
 """
 
 import time

@@ -1,5 +1,3 @@
-"""Tests of the filters against a guest's root user who attacks the switch."""
-
 import sys
 import time
 from collections.abc import Iterator

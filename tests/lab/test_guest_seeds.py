@@ -1,5 +1,3 @@
-"""Tests of guests with seeds in the lab."""
-
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,9 +42,9 @@ def make_guest(name: str, host: str, number: int) -> Guest:
 
 
 def log_in(lab: Lab, cluster: ClusterView, guest: str, command: str) -> str:
-    """Run a command in a guest with ssh, which asks no question and accepts only the known host key.
+    """Run a command in a guest with ssh. Repeat a failed login, because a guest's sshd may start after the guest.
 
-    ssh runs in the network of the guest n1. Repeat a failed login, because a guest's sshd may start after the guest.
+    ssh runs in the network of the guest n1, and accepts only the known host key.
     """
     (domain,) = (name for name in read_guests(lab, HOST) if cluster.id in name and name.endswith("-n1"))
     options = (

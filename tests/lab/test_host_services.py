@@ -1,5 +1,3 @@
-"""Tests of the servers that the lab's hosts run for two identical clusters: DHCP, DNS and metadata."""
-
 import json
 import shutil
 import time
@@ -108,10 +106,7 @@ def test_another_cluster_does_not_reach_the_server(lab: Lab, twins: tuple[Cluste
 
 @pytest.mark.usefixtures("leases")
 def test_guests_of_identical_clusters_read_their_own_seeds(lab: Lab, twins: tuple[ClusterView, ClusterView]) -> None:
-    """The guests ``n1`` of both clusters have the same addresses.
-
-    The instance ID of each guest contains the ID of the guest's cluster.
-    """
+    """The instance ID of each guest contains the ID of the guest's cluster."""
     url = f"http://{ADDRESS}/latest"
     script = f"busybox wget -q -O - {url}/meta-data/instance-id; busybox wget -q -O - {url}/user-data"
     found = [in_guest(lab, cluster, script) for cluster in twins]

@@ -1,5 +1,3 @@
-"""Tests of the job socket with real agents and guests."""
-
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -56,7 +54,7 @@ class Hook:
 
 @pytest.fixture(scope="module", autouse=True)
 def _nothing_remains_at_the_end(lab: Lab, client: SbfClient) -> Iterator[None]:
-    """After all tests, check that the elements are as before the tests. Check only once, because the check is slow."""
+    """After all tests, check that the elements are as before the tests."""
     assert not [view.key for view in client.clusters()]
     before = take_snapshot(lab, client.topology())
     yield
@@ -92,7 +90,6 @@ def in_guest(lab: Lab, name: str, *argv: str) -> None:
 
 
 def test_the_barrier_names_unreachable_hosts_and_guests(lab: Lab, client: SbfClient, hook: Hook) -> None:
-    """The barrier names a host at another site, and guests with IPv4 or IPv6 addresses."""
     other_agent = lab.service(OTHER, "agent")
     other_agent.stop()
     hook.up()

@@ -24,10 +24,7 @@ def before(lab: Lab, client: SbfClient) -> Snapshot:
 
 @pytest.fixture
 def network(client: SbfClient, before: Snapshot) -> Iterator[ClusterView]:
-    """A network of two hosts at Brno. Its VLAN ID is free at all sites, so hosts of any site can join.
-
-    The network is removed after the test.
-    """
+    """A network of two hosts at Brno. Its VLAN ID is free at all sites, so hosts of any site can join."""
     assert before
     yield create(client, "root", spec("brno-h1", "brno-h2", first=1, name="ring", vlan=125))
     remove(client, "root")
@@ -49,10 +46,6 @@ def member(*hosts: str, first: int) -> ClusterSpec:
 def test_no_frame_is_lost_while_members_join_and_leave(
     lab: Lab, client: SbfClient, network: ClusterView, before: Snapshot
 ) -> None:
-    """Two clusters join the network at once, as its members. One of the two leaves while a third cluster joins.
-
-    A fourth member ends when the network ends.
-    """
     without_members = take_snapshot(lab, lab.topology)
     with pinging(lab, network, 0, "10.0.0.2") as pings, ThreadPoolExecutor() as pool:
         here = pool.submit(create, client, "here", member("brno-h1", first=11))
@@ -73,7 +66,6 @@ def test_no_frame_is_lost_while_members_join_and_leave(
 
 
 def test_no_frame_is_lost_while_sbf_and_agents_fail(lab: Lab, client: SbfClient, network: ClusterView) -> None:
-    """The agent on one member's host is stopped. SBF is killed while another member joins, and during its removal."""
     sbf, agent = lab.service("station", "sbf"), lab.service("praha-h1", "agent")
     with pinging(lab, network, 0, "10.0.0.2") as pings:
         agent.stop()

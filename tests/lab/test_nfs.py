@@ -144,7 +144,7 @@ def test_servers_run_again_after_a_reboot(lab: Lab, clusters: Mapping[str, Clust
 
 
 def test_nothing_remains_of_ended_clusters(lab: Lab, client: SbfClient, clusters: Mapping[str, ClusterView]) -> None:
-    """The test ends the clusters. Therefore it is the last test of the module."""
+    """The test ends the clusters. Therefore it must be the last of the module."""
     assert len(find_servers(lab)) == len(clusters)
     remove(client, *clusters)
     assert find_servers(lab) == []

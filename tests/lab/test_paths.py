@@ -1,5 +1,3 @@
-"""Paths through a ring of real switches."""
-
 import re
 import time
 from collections.abc import Iterator
@@ -177,7 +175,6 @@ def test_the_check_of_paths_succeeds_over_aggregates_and_access_links(client: Sb
 
 
 def test_another_cluster_does_not_change_the_path(paths: Lab, client: SbfClient, cluster: ClusterView) -> None:
-    """The second cluster is within one site, but uses the same tree of links, whose root is sw1."""
     create(client, "other", "h1", "h2")
     assert read_vlans(paths) == {
         "sw1": ALL_HOSTS_VLANS["sw1"] | {"to2": "100-101", "to3": "100-101"},
@@ -205,7 +202,6 @@ def test_frames_pass_without_one_cable_of_a_hosts_aggregate(paths: Lab, cluster:
 
 
 def test_traffic_avoids_a_removed_link_of_the_ring(paths: Lab, client: SbfClient, cluster: ClusterView) -> None:
-    """The cluster moves to the aggregate between sw2 and sw3, and later back. One cable suffices for the aggregate."""
     with topology_without(paths, client, "sw1:to3"):
         moved = {
             "sw1": {"edge": "100", "to2": "100", "h3": "100"},
@@ -239,7 +235,6 @@ def test_the_second_uplink_replaces_a_removed_uplink(paths: Lab, client: SbfClie
 
 
 def test_joining_and_leaving_members_keep_the_path(paths: Lab, client: SbfClient, cluster: ClusterView) -> None:
-    """Before other clusters join, the path from h1 to h2 already passes sw1, which is connected to the core."""
     assert cluster.state is ClusterState.ACTIVE
     client.put_cluster("own", ClusterRequest(spec=of_network(1, "h1", "h2", name="own", vlan=105)))
     own = until(client, "own", lambda view: view.state is ClusterState.ACTIVE)
@@ -267,7 +262,6 @@ def test_joining_and_leaving_members_keep_the_path(paths: Lab, client: SbfClient
 
 
 def is_settled(view: ClusterView) -> bool:
-    """Return whether the cluster is active, and every placement is confirmed or removed."""
     return view.state is ClusterState.ACTIVE and all(
         one.progress in {"confirmed", "removed"} for one in view.placements
     )

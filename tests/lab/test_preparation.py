@@ -75,7 +75,6 @@ def sessions(lab: Lab, edge: str) -> dict[str, str]:
 
 
 def test_the_printed_lines_connect_all_provider_edges_by_bgp_evpn(prepared: Lab) -> None:
-    """The test removes the lab's own BGP configuration and loopback addresses. The printed commands restore both."""
     topology = prepared.topology
     sites = [site for site in topology.sites if site.edges]
     for site in sites:

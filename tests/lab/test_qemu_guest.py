@@ -1,7 +1,7 @@
 """Tests of QEMU guests. The first cluster has a QEMU guest ``machine`` and a container ``container``.
 
 The machine's disk is an image of the catalogue with cloud-init. The machine boots once for all tests that only read its
-state. A later test has another QEMU guest. The data of this guest must survive a power loss of the guest's host.
+state.
 """
 
 import hashlib
@@ -34,10 +34,7 @@ BOOT_S = 90
 FULL_LINE = 70
 """The length of a full line of a private key's file. The first line and the last two lines can be shorter."""
 SILENCE_S = 300.0
-"""The longest permitted time in seconds without new output of the machines' consoles.
-
-The first output comes 90 s after the start of a machine, by the machine's own clock.
-"""
+"""The longest permitted time in seconds without new output of the machines' consoles."""
 COUNT_CONSOLE_BYTES = "cat /run/virtcloud/agent/guests/*/console.log 2>/dev/null | wc -c"
 FOLDER = "/run/qemu-test"
 """A folder of the container's host, with the user's private key and the known hosts."""
@@ -139,8 +136,7 @@ def add_disk(lab: Lab, client: SbfClient) -> None:
 def log_in(lab: Lab, command: str, address: str = "10.0.0.1") -> str:
     """Log in to a machine with ssh, and run a command there. Return the command's output.
 
-    ssh asks no question, and trusts only the known host keys in `FOLDER`. ssh runs on the container's host, in the
-    network namespace of the container.
+    ssh runs in the network namespace of the container, and trusts only the known host keys in `FOLDER`.
     """
     (container,) = read_guests(lab, "praha-h1")
     known = f"UserKnownHostsFile={FOLDER}/known_hosts"
@@ -160,8 +156,8 @@ def log_in(lab: Lab, command: str, address: str = "10.0.0.1") -> str:
 def wait_while_booting(lab: Lab, attempt: Callable[[], T | None], errors: list[str]) -> T:
     """Call ``attempt`` until it returns a result.
 
-    The test fails with ``errors`` if the machines' consoles print nothing for `SILENCE_S`. The total time is unlimited:
-    on a busy computer, an emulated machine can boot for minutes.
+    The test fails with ``errors`` if the machines' consoles print nothing for `SILENCE_S`. On a busy computer, an
+    emulated machine can boot for minutes.
     """
     printed, deadline = -1, 0.0
     while (result := attempt()) is None:
@@ -267,7 +263,6 @@ def test_a_cloned_image_contains_files_but_no_private_keys(client: SbfClient, cl
 
 @pytest.mark.usefixtures("clone")
 def test_a_clone_of_a_machine_boots_as_another_machine(mixed: Lab, client: SbfClient, user_key: Path) -> None:
-    """The clone joins the network of the original machine. ssh trusts only the clone's own host key."""
     guest = {"name": "twin", "host": "brno-h1", "image": "cloned", "memory_mb": 256, "addresses": ["10.0.0.3/24"]}
     keys = [user_key.with_suffix(".pub").read_text().strip()]
     spec = {"owner": "alice", "deadline_s": 120, "joins": "seeded", "authorized_keys": keys, "guests": [guest]}
@@ -306,10 +301,7 @@ WRITE = "echo written by a guest | dd of=/dev/vda conv=fsync"
 
 
 def run_in_qemu_guest(lab: Lab, commands: str) -> str:
-    """Run commands in the QEMU guest's shell. Return their output.
-
-    First, wait until the guest answers pings. Then connect repeatedly, because the shell starts later.
-    """
+    """Run commands in the QEMU guest's shell. Return their output."""
     shell = f"until /bin/nc -w {BOOT_S} 10.0.0.1 23; do /bin/sleep 1; done"
     up = f"until /bin/ping -c 1 -W 1 10.0.0.1 >/dev/null; do :; done; {shell}"
     return run_in_container(lab, "/bin/timeout", str(BOOT_S), "/bin/sh", "-c", up, given=f"{commands}\nexit\n")

@@ -93,7 +93,6 @@ def ssh_agent(socket: Path, key: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 def test_the_code_of_the_page_on_all_guests_works(
     lab: Lab, client: SbfClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The code runs in a folder with the files that it copies to guests. An ssh-agent has the user's private key."""
     page = "docs/how-to/use-all-guests.md"
     commands = re.findall(r"^    virtcloud (.*)$", (ROOT / page).read_text(), re.MULTILINE)
     (tmp_path / "data").mkdir()

@@ -1,5 +1,3 @@
-"""Test of a service that exits while the lab starts."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""Torque's scripts in the lab, with real agents, guests, switches and SBF."""
-
 import time
 from collections.abc import Iterator
 

@@ -1,5 +1,3 @@
-"""The traffic of a cluster in the lab."""
-
 import time
 from collections.abc import Iterator
 

@@ -1,7 +1,6 @@
-"""A laptop joins clusters through the gateway of a real lab.
+"""A laptop joins clusters through the gateway of a real lab. Two clusters have identical addresses.
 
-The laptop has a stock OpenVPN client and its user's profiles. Two clusters have identical addresses. The gateway
-connects each device with exactly one cluster.
+The gateway connects each device with exactly one cluster.
 """
 
 import re
@@ -27,10 +26,7 @@ from virtcloud.model.views import ClusterView
 pytestmark = pytest.mark.lab
 
 OFF_S = 5.0
-"""The longest permitted time in seconds until a revoked device is cut off. On an idle machine, 1 s suffices.
-
-If the gateway did not end the connection, the device would notice the revocation after 60 s (``keepalive``).
-"""
+"""The longest permitted time in seconds until a revoked device is cut off."""
 LAST_REPLY = re.compile(r"^\[([0-9.]+)\] .*icmp_seq", re.MULTILINE)
 
 
@@ -105,10 +101,7 @@ def test_the_other_cluster_receives_no_frame(
 def test_a_guest_reaches_no_service_of_the_gateway(
     lab: Lab, laptop: LaptopVpn, clusters: dict[str, ClusterView]
 ) -> None:
-    """On the cluster's network, the gateway answers no ARP request for its own addresses.
-
-    The guest and the laptop answer ARP requests for their addresses.
-    """
+    """On the cluster's network, the gateway answers no ARP request for its own addresses."""
     for address, answers in ((GUEST, True), ("198.18.1.4", False), ("198.19.1.4", False)):
         request = ("busybox", "arping", "-c", "1", "-w", "1", "-I", laptop.interface, address)
         assert (laptop.run(*request)[0] == 0) is answers, address

@@ -1,8 +1,4 @@
-"""A site with two gateways. A profile names both gateways, and a device moves to the other gateway after a failure.
-
-If several devices have copies of one profile, only one of these devices can be connected at a time, even if the devices
-use different gateways.
-"""
+"""A site with two gateways. A profile names both gateways, and a device moves to the other gateway after a failure."""
 
 import re
 import time

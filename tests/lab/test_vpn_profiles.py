@@ -1,5 +1,3 @@
-"""Profiles that the gateway refuses, and a copied profile."""
-
 import re
 import time
 from base64 import b64encode

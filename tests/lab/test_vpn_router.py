@@ -1,7 +1,7 @@
 """Tests of a user's computer as the router of a cluster in a real lab.
 
-The computer is the lab's own network namespace (the station), which reaches the gateway. The tests use this namespace
-because it belongs to this machine's kernel. The kernel of the lab's nodes (User-mode Linux) cannot translate addresses.
+The computer is the lab's own network namespace, which uses this machine's kernel. The kernel of the lab's nodes
+(User-mode Linux) cannot translate addresses.
 """
 
 import os

@@ -1,8 +1,4 @@
-"""Tests of servers and sockets that VPN devices and guests must not reach.
-
-A VPN device must not reach the DHCP, DNS and metadata servers of hosts. Neither a VPN device nor a guest may reach the
-sockets of gateways.
-"""
+"""Tests of servers and sockets that VPN devices and guests must not reach."""
 
 import re
 import shutil

@@ -1,5 +1,3 @@
-"""The example ``docs/examples/bandwidth.pbs`` on a real OpenPBS."""
-
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -48,10 +46,6 @@ def qsub(stage: ScenarioStage, batch: LabPbs, *words: str) -> str:
 
 
 def test_three_sites_measure_their_bandwidth_in_one_job(patient: ScenarioStage, batch: LabPbs, example: str) -> None:
-    """The guests accept the SSH key that the server's hook found in alice's home.
-
-    ssh asks no question and prints nothing.
-    """
     job = qsub(patient, batch, "-W", f"stagein={STAGE_IN}", example)
     ended = patient.await_end(job)
     output = patient.batch.output(job)

@@ -1,5 +1,3 @@
-"""``virtcloud pbs`` on a real PBS server."""
-
 import json
 import time
 from collections.abc import Iterator

@@ -33,10 +33,7 @@ def await_report(stage: ScenarioStage, batch: LabPbs, job: str) -> None:
 
 
 def test_a_job_runs_again_when_its_first_host_has_booted(stage: ScenarioStage, patient_server: LabPbs) -> None:
-    """After the boot, the MoM finds the job in the MoM's folder.
-
-    The job's new run has a new cluster. The cluster of the former run is removed.
-    """
+    """After the boot, the MoM finds the job in the MoM's folder."""
     job = stage.submit_started(hosts=2)
     first, host = stage.await_active(job), stage.batch.status(job).hosts[0]
     await_report(stage, patient_server, job)

@@ -1,5 +1,3 @@
-"""The scenarios of jobs with clusters on a real OpenPBS."""
-
 from collections.abc import Callable
 
 import pytest

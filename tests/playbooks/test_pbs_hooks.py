@@ -1,7 +1,4 @@
-"""Tests of hooks that Ansible installs on a machine with a real OpenPBS server and on a host with a MoM.
-
-Debian contains no OpenPBS. The machines get a copy of this machine's /opt/pbs, with the libraries that OpenPBS needs.
-"""
+"""Tests of hooks that Ansible installs on a machine with a real OpenPBS server and on a host with a MoM."""
 
 import json
 import platform
@@ -42,7 +39,7 @@ links:
   - {a: "brno-h1:data0", b: "brno-sw1:GigabitEthernet1/0/1", access: true}
 """
 CLI = "virtcloud --url unix:///run/virtcloud/sbf.sock"
-# Checks that may fail here, because the kernel may lack 802.1Q. The lab's kernel has 802.1Q.
+# Checks that may fail here: the kernel may lack 802.1Q, and may pass bridged frames through the packet filter.
 ACCEPTED = ["802.1Q interfaces, bridges, veth", "bridged frames stay out of the packet filter"]
 PBS_CONF = """PBS_SERVER=pbs1
 PBS_EXEC=/opt/pbs

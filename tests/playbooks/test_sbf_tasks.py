@@ -1,10 +1,10 @@
 """Tests of the tasks that check the database, load the topology and the pools, and create tokens.
 
-After an interrupted run of a playbook, the tasks do the missing steps. If agents or databases show that a former SBF
-was installed, the tasks load no topology, because the new SBF would not know the clusters of the former SBF.
+If agents or databases show that a former SBF was installed, the tasks load no topology, because the new SBF would not
+know the clusters of the former SBF.
 
-Ansible runs the tasks of a role on the machine that runs the tests, with other paths. Ansible changes only the test's
-SBF and files in the test's folder.
+Ansible runs the tasks on the machine that runs the tests, with other paths. Ansible changes only the test's SBF and
+files in the test's folder.
 """
 
 import json
@@ -133,7 +133,7 @@ def refuse(folder: Path, **options: Any) -> str:
 
 
 def test_no_topology_is_loaded_if_agents_belong_to_another_sbf(folder: Path) -> None:
-    """SBF would not know the clusters of the former SBF. Only one of the two agents has a token of this SBF."""
+    """Only one of the two agents has a token of this SBF."""
     call(folder, "token", "create", "brno-h2", "--role", "agent")
     (folder / "agent.token").touch()
     output = refuse(folder, agents=["brno-h1", "brno-h2.example.org"])
@@ -170,7 +170,6 @@ def test_a_first_installation_does_not_need_the_agents_machines(folder: Path, un
 
 
 def test_a_topology_is_loaded_if_agents_belong_to_this_sbf(folder: Path) -> None:
-    """A run without ``sbf_topology`` created the tokens. The machine and its element have different names."""
     call(folder, "token", "create", "brno-h1", "--role", "agent")
     (folder / "agent.token").touch()
     done = load(folder, {"brno": "100-199"}, agents=["node7"], agent={**LOCAL, "agent_element": "brno-h1"})

@@ -26,7 +26,6 @@ class BusyStore(Store):
 
 
 def make_busy_store(store: Store, *actions: Callable[[], None]) -> BusyStore:
-    """Return a store with the same database, lock and caches as ``store``."""
     busy = BusyStore(*(getattr(store, one.name) for one in fields(Store)))
     busy.actions.extend(actions)
     return busy

@@ -47,7 +47,6 @@ class Carriers:
         return self.edges[name] if name in EDGES else self.switches[name]
 
     def table(self, name: str) -> dict[int, str]:
-        """Return the VLAN table of a switch."""
         table = self.switches[name].table
         assert table is not None
         return table
@@ -92,7 +91,6 @@ class Carriers:
         self.rebooted[name] = len(device.calls)
 
     def end_faults(self) -> None:
-        """End all faults, and delete the VLANs that administrators created."""
         for name in DEVICES:
             device = self.device(name)
             device.cut_off = device.refuses = False
@@ -105,7 +103,6 @@ class Carriers:
     # Changes by hand.
 
     def change_office(self, name: str, vlan: int) -> None:
-        """Delete the administrator's VLAN with this ID, or create one if no VLAN has this ID."""
         table = self.table(name)
         if vlan in self.offices[name]:
             self.offices[name].remove(vlan)
@@ -128,7 +125,6 @@ class Carriers:
             self.hosts.carried[host] = {one for one in self.hosts.carried.get(host, set()) if one[1] != vlan}
 
     def replace(self, name: str) -> None:
-        """Replace an element by one without configuration."""
         if name in HOSTS:
             self.fetched.pop(name, None)
             self.hosts.carried[name] = set()

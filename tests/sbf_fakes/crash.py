@@ -1,5 +1,3 @@
-"""Simulated crashes of the service at a database statement."""
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -17,7 +17,6 @@ ROLES: Final[dict[str, Document]] = {
 
 
 def add_gateway(document: Document, site: Document, choose: Choice) -> None:
-    """Add a gateway with a link to a switch of the site."""
     present = {element["name"] for one in document["sites"] for element in list_elements(one)}
     names = [name for name in (f"{site['name']}-gw1", f"{site['name']}-gw2") if name not in present]
     name, port = choose(names), choose(list_ports(document, site, "switches")[:2])
@@ -28,7 +27,6 @@ def add_gateway(document: Document, site: Document, choose: Choice) -> None:
 
 
 def change_role(_document: Document, site: Document, choose: Choice) -> None:
-    """Add a role to a gateway, or remove the role."""
     if gateway := choose(site.get("gateways", [])):
         role = choose.choice(("outside", "outside", "vpn"))
         if gateway.pop(role, None) is None:
@@ -42,7 +40,6 @@ def change_address(_document: Document, site: Document, choose: Choice) -> None:
 
 
 def rename_element(document: Document, site: Document, choose: Choice) -> None:
-    """Rename a host or gateway to an unused name of its site."""
     present = {element["name"] for one in document["sites"] for element in list_elements(one)}
     kind, ends = choose.choice((("hosts", ("h1", "h2", "h3")), ("gateways", ("gw1", "gw2"))))
     element = choose(site.get(kind, []))
@@ -59,7 +56,6 @@ def rename_site(document: Document, site: Document, choose: Choice) -> None:
 
 
 def move_element(document: Document, site: Document, choose: Choice) -> None:
-    """Move an element without its links to another site."""
     other, kind = choose(document["sites"]), choose.choice(("switches", "hosts", "gateways"))
     if other is not None and (element := choose(site.get(kind, []))) is not None:
         site[kind] = [one for one in site[kind] if one is not element]
@@ -133,7 +129,6 @@ def edit_topology(topology: Topology, choose: Choice, *, local: bool, near: str 
 
 
 def parse_part(topology: Topology, name: str, document: Document) -> Topology:
-    """Return ``topology`` with one site's part from an edited document."""
     site = next(site for site in document["sites"] if site["name"] == name)
     names = {element["name"] for element in list_elements(site)}
     links = [link for link in document["links"] if find_ends(link) <= names]

@@ -1,7 +1,4 @@
-"""The Ethernet segments of fake devices: the networks whose frames meet on a transport, a service, or a link.
-
-The functions examine what the devices carry. Only the owners of VLAN IDs come from SBF's records.
-"""
+"""The Ethernet segments of fake devices: the networks whose frames meet on a transport, a service, or a link."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,5 +1,3 @@
-"""Calls to the HTTP API of a :class:`World`'s service in this process."""
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any

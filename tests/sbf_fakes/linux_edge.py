@@ -1,5 +1,3 @@
-"""A fake Linux provider edge with a command line."""
-
 import json
 import shlex
 from dataclasses import dataclass, field

@@ -1,5 +1,3 @@
-"""The OpenAPI document of SBF."""
-
 from functools import cache
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Functions that create readings of devices, for tests of the read-back check."""
-
 from sbf_service.drivers.contract import EdgeScope, SwitchScope
 from sbf_service.reconcile.device_task import DeviceReading
 from sbf_service.reconcile.task import EdgeTask, SwitchTask

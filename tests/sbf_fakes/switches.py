@@ -81,7 +81,6 @@ class FakeSwitch:
         self.uses, self.startup_uses = {}, {}
 
     def occupy(self, port: str, use: PortUse) -> None:
-        """Configure a port for something other than clusters, and save the configuration."""
         for uses in (self.uses, self.startup_uses):
             assert uses is not None
             uses[port] = use

@@ -1,6 +1,6 @@
 """Changes of a topology's sites, links and transports that administrators make, as edits of the topology's document.
 
-An edit that is impossible at present changes nothing. Edits can also produce a topology with faults, as mistakes do.
+An edit that is impossible at present changes nothing.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,6 @@ class Choice(Random):
 
 
 def make_site(name: str) -> Document:
-    """Return a site with two linked switches, two hosts, and an edge."""
     switches = [
         {"name": f"{name}-sw1", "platform": "fake", "ports": ["p1", "p2", "p3", "p4", "up"]},
         {"name": f"{name}-sw2", "platform": "fake", "ports": ["p1", "p2", "p3", "up"]},
@@ -55,13 +54,11 @@ def make_site(name: str) -> Document:
 
 
 def make_links(name: str) -> list[Document]:
-    """Return the links of :func:`make_site`."""
     ends = [("h1:eth0", "sw1:p1"), ("h2:eth0", "sw2:p1"), ("sw1:p4", "sw2:p3"), ("pe1:ac", "sw1:p3")]
     return [{"a": f"{name}-{a}", "b": f"{name}-{b}"} for a, b in ends]
 
 
 def make_topology() -> Topology:
-    """Return the first topology."""
     return Topology.model_validate(
         {
             "name": "changing",
@@ -107,7 +104,6 @@ def move_attachment(document: Document, site: Document, choose: Choice) -> None:
 
 
 def exchange_attachments(_document: Document, site: Document, choose: Choice) -> None:
-    """Exchange the transports of two attachments."""
     first, second = choose(site["attachments"]), choose(site["attachments"])
     if first is not None and second is not None:
         first["transport"], second["transport"] = second["transport"], first["transport"]
@@ -136,7 +132,6 @@ def remove_element(document: Document, site: Document, choose: Choice) -> None:
 
 
 def drop_element(document: Document, site: Document, name: str) -> None:
-    """Remove an element of a site, with its links and attachments."""
     for kind in ("switches", "edges", "hosts", "gateways"):
         site[kind] = [one for one in site.get(kind, ()) if one["name"] != name]
     document["links"] = [one for one in document["links"] if name not in find_ends(one)]
@@ -161,7 +156,6 @@ def add_element(document: Document, site: Document, choose: Choice) -> None:
 
 
 def move_link(document: Document, site: Document, choose: Choice) -> None:
-    """Move one end of a link to another port of a switch of the site."""
     link, port = choose(list_links_at(document, site)), choose(list_ports(document, site, "switches"))
     if link is not None and port is not None:
         link[choose(["b", "a"]) or "b"] = port
@@ -196,7 +190,6 @@ def remove_link(document: Document, site: Document, choose: Choice) -> None:
 
 
 def toggle_access(document: Document, site: Document, choose: Choice) -> None:
-    """Make a host's link an access link, or a trunk again."""
     if link := choose(list_links_of_hosts(document, site)):
         link["access"] = not link.get("access", False)
 
@@ -237,7 +230,6 @@ def rename_transport(document: Document, _site: Document, choose: Choice) -> Non
 
 
 def change_transport(document: Document, _site: Document, choose: Choice) -> None:
-    """Replace the kind or the service IDs of a transport."""
     if transport := choose(document["transports"]):
         name = transport["name"]
         transport.clear()
@@ -262,7 +254,6 @@ def list_links_at(document: Document, site: Document) -> list[Document]:
 
 
 def list_links_of_hosts(document: Document, *sites: Document) -> list[Document]:
-    """Return the links of the hosts at these sites, or at all sites."""
     hosts = {host["name"] for site in sites or document["sites"] for host in site["hosts"]}
     return [link for link in document["links"] if hosts & find_ends(link)]
 

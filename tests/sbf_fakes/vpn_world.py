@@ -1,7 +1,4 @@
-"""A world whose sites Brno and Praha have gateways with OpenVPN servers.
-
-The module also has functions that create VPN profiles, read grants, and stop the agents of gateways.
-"""
+"""A world whose sites Brno and Praha have gateways with OpenVPN servers."""
 
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""The actors of the simulation: agents and replicas."""
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf

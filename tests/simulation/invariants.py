@@ -46,10 +46,7 @@ class Invariants:
         self.foreign = {name: device.read_foreign() for name, device in self.devices.items()}
 
     def check(self) -> None:
-        """Raise BrokenError if the stage recorded a fault, or if an invariant does not hold.
-
-        If nothing has changed since the last check, the invariants still hold, and are not checked again.
-        """
+        """Raise BrokenError if the stage recorded a fault, or if an invariant does not hold."""
         if self.stage.broken:
             raise BrokenError("; ".join(self.stage.broken))
         changes = Watched.changes.count

@@ -1,7 +1,6 @@
 """Actors: real code that pauses before every call to the store or to a device, until a schedule resumes it.
 
-Each actor is a coroutine (a greenlet). A schedule resumes one actor and waits until it pauses again or ends. No other
-code switches between coroutines. So a seed always leads to the same steps.
+Each actor is a coroutine (a greenlet). A schedule resumes one actor and waits until it pauses again or ends.
 """
 
 from collections.abc import Callable
@@ -77,8 +76,8 @@ _IDLE: list[_Puppet] = []
 class Actor:
     """Work in progress on an element.
 
-    While the schedule runs random events, it may at any time resume an actor that waits in :meth:`stop`, unless
-    ``paused`` is true. After these events, the schedule resumes all actors.
+    A schedule may resume an actor that waits in :meth:`stop` at any time, unless ``paused`` is true. After its random
+    events, the schedule resumes all actors.
     """
 
     stage: "Stage"

@@ -1,9 +1,8 @@
 """The database transactions of SBF's reconciliation, on a store in memory.
 
-A replica has three parts that use these transactions. The workers reconcile devices. The scheduler decides which device
-is next. The deadline sweep applies the due transitions of clusters. A simulated replica or agent pauses before each
-transaction, until the simulation's schedule (`simulation.schedule`) resumes it. If the database is unreachable, a
-transaction changes nothing. If answers are lost, a transaction is committed, but the caller receives no result.
+A simulated replica or agent pauses before each transaction, until the schedule (`simulation.schedule`) resumes it. If
+the database is unreachable, a transaction changes nothing. If answers are lost, a transaction is committed, but the
+caller receives no result.
 """
 
 from collections.abc import Callable, Collection, Mapping

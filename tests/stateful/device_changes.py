@@ -39,7 +39,6 @@ class DeviceChanges(TopologyInvariants):
             assert not exactly or self.read_database() == before, "a refused change has changed the database"
 
     def use_a_port_for_something_else(self, choose: Choice) -> None:
-        """Configure a port that SBF has not configured yet, or adopt or release a port."""
         switches = [one for one in self.world.topology().elements.values() if isinstance(one, Switch)]
         if (switch := choose(switches)) is None:
             return
@@ -56,7 +55,6 @@ class DeviceChanges(TopologyInvariants):
             self.occupied[switch.name, port] = USE
 
     def create_or_delete_a_vlan(self, choose: Choice) -> None:
-        """Create a VLAN for offices on a switch, or delete this VLAN."""
         name, vlan = choose.choice(NAMES), choose.choice((100, 101, 102, 103))
         switch = self.world.switches[name]
         assert switch.table is not None
@@ -98,7 +96,6 @@ class DeviceChanges(TopologyInvariants):
         self.occupied = {key: use for key, use in self.occupied.items() if key[0] != name}
 
     def describe_another_device(self, name: str, choose: Choice) -> None:
-        """Change the address of a device in the topology, if the topology contains the device."""
         document = self.world.topology().model_dump(mode="json", exclude_none=True)
         for site in document["sites"]:
             for device in (one for one in (*site["switches"], *site["edges"]) if one["name"] == name):

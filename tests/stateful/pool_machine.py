@@ -124,7 +124,6 @@ class PoolMachine(PoolInvariants):
             put_quota(unit, UserName(owner), QuotaLimits(clusters=clusters))
 
     def clean_a_vlan(self, site: str, vlan: int) -> None:
-        """An administrator removes a quarantined VLAN from a site by hand, and declares the VLAN ID clean."""
         quarantine = self.world.site(site).quarantine
         if quarantine:
             vlan = int(quarantine[0].vlan)

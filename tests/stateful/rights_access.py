@@ -86,7 +86,7 @@ class AccessActions(ClusterActions):
         assert view.spec.owner == actor.name or all(one["user"] == actor.name for one in answer.json())
 
     def on_vpn(self, actor: Actor, method: str, key: str, rest: str, body: object = None) -> httpx.Response | None:
-        """Make a call that revokes access. An invited user may revoke only the user's own access."""
+        """Make a call about access. An invited user may make it only about the user's own access."""
         view = self.newest(key)
         if not self.is_invited(actor, view):
             return self.on_cluster(actor, method, key, rest, body, right="vpn")
@@ -188,7 +188,7 @@ class AccessActions(ClusterActions):
             self.repeat(actor, answer, "PUT", f"/v1/images/{name}", body)
 
     def change_an_image(self, choose: Choice) -> None:
-        """Share or remove an image. Callers who may not see the image get the answer about an unknown image."""
+        """Share or remove an image. Users who may not see the image get the answer about an unknown image."""
         actor, name, user = choose.choice((*USERS, *USERS, *ACTORS)), choose.choice(IMAGES), choose.choice(USERS).name
         image = next((one for one in self.as_operator("/v1/images") if one["name"] == name), None)
         visible = image is not None and name in self.visible_images(actor)
@@ -243,7 +243,7 @@ class AccessActions(ClusterActions):
             assert {name: quota[name] for name in usage} == usage
 
     def replace_a_token(self, choose: Choice) -> None:
-        """A caller gets another token. The former token is revoked, or expires later."""
+        """Replace a caller's token, and revoke the former token. Only the operator may create a token."""
         actor, former = choose.choice(ACTORS), self.tokens
         wanted = {"name": actor.name, "role": actor.role, "sites": actor.sites, "expires_in_s": 10**7}
         asker = choose.choice((OPERATOR, OPERATOR, *ACTORS))

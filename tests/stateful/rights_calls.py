@@ -1,4 +1,4 @@
-"""Calls of SBF's HTTP API whose answers are checked: format of errors, refusals without effect, nothing of others."""
+"""Calls of SBF's HTTP API with checks of the answers, for example that refusals change nothing."""
 
 import asyncio
 import json
@@ -111,7 +111,7 @@ class CheckedCalls:
         return self.runner.run(self.http.request(method, path, json=body, headers=sent))
 
     def call(self, actor: Actor, method: str, path: str, body: object = None, **headers: str) -> httpx.Response:
-        """Make a call. Check everything that holds for each call, whatever its caller may do."""
+        """Make a call. Check the claims that hold for every call."""
         named = {key.replace("_", "-"): value for key, value in headers.items()}
         answer = self.send(self.tokens[actor], method, path, body, named)
         where = f"{actor.name} ({actor.role}) {method} {path} {json.dumps(body)}: {answer.status_code} {answer.text}"
@@ -134,7 +134,6 @@ class CheckedCalls:
             assert document.detail, where
 
     def changed_tables(self) -> list[str]:
-        """Return the tables that have changed since the last :meth:`refresh`."""
         version = self.read_version()
         if version == self.version:
             return []
@@ -151,7 +150,7 @@ class CheckedCalls:
         assert changed <= {view.id for view in permitted}, f"{where} changed {changed}"
 
     def check_marks(self, actor: Actor, answer: httpx.Response, request: str, where: str) -> None:
-        """Check that an answer names nothing of other users, except what the request itself names."""
+        """Check that an answer contains no mark that the caller may not see, except marks in the request."""
         if actor.sees_everything and actor != SCHEDULER:
             return
         text = answer.text + " ".join(answer.headers.values())
@@ -159,7 +158,6 @@ class CheckedCalls:
             assert mark in request or not re.search(rf"\b{re.escape(mark)}\b", text), f"{where} shows {mark}"
 
     def find_hidden(self, actor: Actor) -> set[str]:
-        """Return the marks that the caller may not see."""
         seen = [view for view in self.views if reads(actor, view)]
         invited = [view for view in self.views if (view.id, actor.name) in self.invited and actor.is_user]
         near = invited.copy()
@@ -182,7 +180,7 @@ class CheckedCalls:
     def check_hidden(  # noqa: PLR0913, PLR0917 - a call, its caller and its answer
         self, actor: Actor, key: str, answer: httpx.Response, method: str, path: str, body: object
     ) -> None:
-        """Check that the answer about a cluster that the caller may not see is the answer about an unknown key."""
+        """Check that the answers about an invisible cluster and about an unknown key are equal."""
         other = self.call(actor, method, path.replace(f"/{key}", f"/{NOWHERE}", 1), body)
         expected = other.status_code, other.text.replace(NOWHERE, key)
         assert (answer.status_code, answer.text) == expected, f"{actor} {method} {path}: {answer.text}"

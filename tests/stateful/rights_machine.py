@@ -220,7 +220,7 @@ class ClusterActions(CheckedCalls):
     # Lists.
 
     def list_clusters(self, choose: Choice) -> None:
-        """The pages of the list contain exactly the clusters that the caller may read, also with others' cursors."""
+        """Check that the list contains exactly the clusters that the caller may read, with any cursor."""
         actor, other = choose.choice(ACTORS), choose.choice(ACTORS)
         ended, order = choose.choice((True, False)), choose.choice(("oldest", "newest"))
         path = f"/v1/clusters?ended={ended}&order={order}&limit={choose.randint(1, 3)}"

@@ -26,7 +26,6 @@ class Actor:
 
     @property
     def sees_everything(self) -> bool:
-        """Whether the caller may read all clusters."""
         return self.role in {Role.OPERATOR, Role.SCHEDULER, Role.JOB_STARTER}
 
 
@@ -81,13 +80,11 @@ def controls(actor: Actor, view: ClusterView) -> bool:
 
 
 def sees_vpn(actor: Actor, view: ClusterView) -> bool:
-    """Return whether the caller may see and revoke all profiles of a cluster."""
     at = {part.site for part in view.placements if part.kind == "gateway"}
     return owns(actor, view) or (actor.role is Role.SITE_ADMINISTRATOR and bool(at & set(actor.sites)))
 
 
 def sees_devices(actor: Actor, view: ClusterView) -> bool:
-    """Return whether the caller may see the names of all devices that may join a cluster."""
     return sees_vpn(actor, view) or (actor.role is Role.AGENT and actor.name in GATEWAYS and reads(actor, view))
 
 
@@ -95,7 +92,6 @@ Right = Callable[[Actor, ClusterView], bool]
 
 
 def has_role_for(actor: Actor, right: str) -> bool:
-    """Return whether the role may perform the action on any cluster."""
     return actor.role in ROLES[right]
 
 
@@ -117,7 +113,7 @@ def network_of(view: ClusterView) -> str:
 
 
 def count_usage(views: Iterable[ClusterView], owner: str) -> dict[str, int]:
-    """Return what a user has. A cluster counts until it has ended."""
+    """Return a user's clusters, networks, guests, CPUs and memory. A cluster counts until it has ended."""
     own = [view for view in views if view.spec.owner == owner and view.state not in ENDED_STATES]
     guests = [guest for view in own for guest in view.spec.guests]
     return {

@@ -79,7 +79,7 @@ class RightsMachine(AccessActions):
         assert (answer.status_code in {204, 409, 422}) if allowed else answer.status_code == 403, answer.text
 
     def make_trouble(self, actor: Actor, name: str, cluster: str) -> str:
-        """Return a new mark. Owners on the element may see it, if it concerns their cluster or their network."""
+        """Return a new mark for an error report about ``cluster``. Store the mark if the actor may report."""
         mark = f"tr{next(self.numbers)}z"
         if actor.name in {name, OPERATOR.name}:
             self.troubles[mark] = cluster, name

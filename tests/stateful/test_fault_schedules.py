@@ -40,7 +40,6 @@ def run_schedule(seed: int) -> str | None:
 
 @pytest.mark.parametrize("first", list_seeds(SCHEDULES)[::PER_TEST])
 def test_ten_thousand_fault_schedules_break_nothing(first: int) -> None:
-    """The invariants of ``simulation/invariants.py`` hold after every step."""
     found = [fault for seed in range(first, first + PER_TEST) if (fault := run_schedule(seed)) is not None]
     assert found == []
 

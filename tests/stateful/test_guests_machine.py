@@ -1,7 +1,4 @@
-"""Tests of a host's guests under any sequence of requests, faults of the host, and kills of the agent.
-
-After each action, running guests' disks, foreign domains, images in use and reports are checked. The seeds are fixed.
-"""
+"""Tests of a host's guests under any sequence of requests, faults of the host, and kills of the agent."""
 
 import os
 from collections.abc import Iterable

@@ -1,7 +1,7 @@
 """Tests of batch jobs and their clusters under any sequence of users' actions, faults, kills and restarts.
 
 The hooks of OpenPBS, the agents' job sockets, SBF and the reconciliation are real. PBS, the network between the
-programs, and the time are simulated. The seeds are fixed.
+programs, and the time are simulated.
 """
 
 import os

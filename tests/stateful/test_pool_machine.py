@@ -1,8 +1,4 @@
-"""Tests of pools, leases, quotas, quarantine, retention and restores under any random sequence of calls and faults.
-
-``make test`` always runs the same sequences, so a new failure comes from a change of the code. ``make test-stateful``
-runs further sequences. A failure prints the steps, which ``run`` can repeat.
-"""
+"""Tests of pools, leases, quotas, quarantine, retention and restores under any random sequence of calls and faults."""
 
 from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
@@ -40,7 +36,6 @@ def running(machine: PoolMachine) -> list[ClusterView]:
 
 
 def choose_absent(choose: Choice) -> list[str]:
-    """Return hosts whose agents do not run."""
     return choose.sample(HOSTS, choose.choice((0, 0, 1, 2)))
 
 
@@ -73,7 +68,7 @@ def choose_active(machine: PoolMachine, choose: Choice) -> Arguments:
 
 
 def choose_pool(machine: PoolMachine, choose: Choice) -> Arguments:
-    """Return a site and a pool. Half of the pools lack a VLAN ID that an element may carry for no running cluster."""
+    """Return a site and a pool. Some of the pools lack a VLAN ID that no running cluster uses."""
     site = choose.choice(SITES)
     used = VlanSet(view.vlans[Name(site)] for view in running(machine) if site in view.vlans)
     carried = VlanSet(vlan for name in ELEMENTS if site_of(name) == site for vlan in machine.carriers.carried_on(name))

@@ -1,8 +1,4 @@
-"""Tests of rights over HTTP under any random sequence of calls of users, administrators, schedulers and agents.
-
-``make test`` always runs the same sequences. ``make test-stateful`` runs further sequences. A failure prints the seed
-and the calls.
-"""
+"""Tests of rights over HTTP under any random sequence of calls of users, administrators, schedulers and agents."""
 
 from collections.abc import Iterator, Mapping
 

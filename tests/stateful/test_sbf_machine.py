@@ -50,10 +50,7 @@ SPECS = st.builds(
 OTHERS = "p9"
 """An unmanaged port of each switch."""
 POOLS = {"brno": "100-103", "praha": "102-105", "plzen": "102-105"}
-"""Brno's pool shares the VLAN IDs 102 and 103 with the other pools.
-
-If both VLAN IDs are claimed, a new cluster at Brno and another site gets a different VLAN ID at each of its sites.
-"""
+"""Brno's pool shares the VLAN IDs 102 and 103 with the other pools."""
 EVPN = {"name": "evpn", "kind": "evpn", "vnis": "10100-10103", "asn": 65000}
 
 
@@ -307,10 +304,7 @@ class Machine(RuleBasedStateMachine):
             assert bool(view.vlans) == (view.state not in ENDED_STATES or view.quarantined)
 
     def a_member_has_the_vlan_ids_of_its_network(self, views: list[ClusterView]) -> None:
-        """Until a member of a network ends, it has the network's VLAN IDs, and the network does not release them.
-
-        A member is a cluster that joined the network of another cluster.
-        """
+        """Until a member of a network ends, it has the network's VLAN IDs, and the network does not release them."""
         own = {view.id: view for view in views}
         for view in views:
             if view.network is not None and view.vlans:

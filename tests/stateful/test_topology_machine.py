@@ -1,5 +1,3 @@
-"""Tests of random sequences of changes of the topology, requests, faults, restarts and pauses."""
-
 from pathlib import Path
 
 import pytest

@@ -199,8 +199,8 @@ class StorePair:
     def call_worker(self, call: Callable[[WorkerTransactions, ReconcileTask], Outcome]) -> tuple[Outcome, Outcome]:
         """Run the same transaction of a worker in both stores, for a random device and replica.
 
-        The fencing token is one of the device's last two tokens. Return the outcome in the store in memory, and the
-        outcome in the real store.
+        The fencing token is one of the device's last two tokens. Return the outcomes in the store in memory and in the
+        real store.
         """
         name = Name(self.random.choice(self.devices))
         fence = self.random.choice(self.fences.get(name, [0])[-2:])
@@ -353,7 +353,6 @@ def assert_equal_rows(stores: StorePair, count: int) -> None:
 
 @pytest.mark.parametrize("seed", list_seeds(6))
 def test_both_stores_have_equal_rows_after_every_action(tmp_path: Path, seed: int) -> None:
-    """Half of the seeds use sites with provider edges."""
     stores = StorePair(tmp_path, seed, WITH_EDGES if seed % 2 else TOPOLOGY)
     assert_equal_rows(stores, 100)
     stores.real.close()

@@ -1,7 +1,4 @@
-"""Tests that no two networks share an Ethernet segment on a transport that separates networks only by their VLAN IDs.
-
-The tests use four sites: two networks with two sites each and no common site need at least four sites.
-"""
+"""Tests that no two networks share an Ethernet segment on a transport that separates networks only by VLAN IDs."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -79,7 +76,6 @@ def list_carried(world: World) -> set[int]:
 
 
 def run(folder: Path, seed: int, transport: Mapping[str, object]) -> None:
-    """Take random steps, and check the transport after each step."""
     random, world = Random(seed), make_world(folder)
     try:
         world.furnish(POOL, four_sites(transport))

@@ -155,10 +155,7 @@ class TopologyMachine(DeviceChanges):
         return choose(self.list_incomplete_devices() or self.list_devices())
 
     def converge_during_another_action(self, choose: Choice) -> None:
-        """Reconcile a device. Another caller changes the topology or a cluster before the device is read or changed.
-
-        After a change of the topology, the worker adds nothing that is no longer wanted.
-        """
+        """Reconcile a device. Another caller changes the topology or a cluster before the device is read or changed."""
         if (name := self.choose_device(choose)) is None:
             return
         hook, former = choose.choice(("before_read", "before_read", "before_apply")), self.world.topology()
@@ -175,11 +172,7 @@ class TopologyMachine(DeviceChanges):
             self.only_wanted_is_added(name, switch.applied[applied[0] :], edge.applied[applied[1] :])
 
     def converge_during_a_takeover(self, choose: Choice) -> None:
-        """Reconcile a device, but pause before the reading. Meanwhile, another replica acquires the lease.
-
-        During the pause, a cluster that the device must add also ends, and all elements confirm the removal. The other
-        replica holds the lease again when the first worker continues.
-        """
+        """Reconcile a device, but pause before the reading. Meanwhile, another replica acquires the lease."""
         if (name := self.choose_device(choose)) is None:
             return
         fences: list[int | None] = []
@@ -199,9 +192,9 @@ class TopologyMachine(DeviceChanges):
                 release_lease(unit, name, fence or 0)
 
     def converge_during_a_replacement(self, choose: Choice) -> None:
-        """Reconcile a device, and meanwhile replace its description in the topology. Then install the described device.
+        """Reconcile a device, and meanwhile replace its description in the topology.
 
-        If the topology changes before the worker reads the device, the worker does not change the former device.
+        Then install the described device.
         """
         if (name := self.choose_device(choose)) is None:
             return
@@ -276,7 +269,6 @@ class TopologyMachine(DeviceChanges):
     # Queries.
 
     def list_incomplete_devices(self) -> list[str]:
-        """Return the devices that have not confirmed all their clusters."""
         incomplete = select(PlacementRow.element).join(ElementRow, ElementRow.name == PlacementRow.element)
         incomplete = incomplete.where(PlacementRow.added_revision > ElementRow.confirmed_revision)
         with self.world.store.read() as unit:

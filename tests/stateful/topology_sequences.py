@@ -39,8 +39,7 @@ ACTIONS: Actions = {
 def choose_weights(choose: Choice, actions: Actions) -> Actions:
     """Return the weights of the actions in one sequence. Some actions are missing, and some are frequent.
 
-    A sequence of few kinds of actions finds some faults that are rare in a mixture of all actions (swarm testing).
-    Frequent actions are never missing.
+    Sequences of few kinds of actions find faults that are rare in a mixture of all actions (swarm testing).
     """
     weights = {
         action: weight * choose.choice((1, 1, 2) if weight >= FREQUENT else (0, 1, 1, 2))

@@ -1,7 +1,6 @@
 """Tests of ``virtcloud element try`` on emulated switches. The command changes no switch.
 
-The command starts a program with the driver. Most tests run this program in the test's process instead, because the
-program's imports take a second of processor time.
+The command starts a program with the driver. Most tests run this program in the test's process, which is faster.
 """
 
 import importlib
@@ -46,7 +45,6 @@ def element_try_with_process(capfd: pytest.CaptureFixture[str]) -> ElementTry:
 
 @pytest.fixture
 def element_try(element_try_with_process: ElementTry, monkeypatch: pytest.MonkeyPatch) -> ElementTry:
-    """Return a function that runs ``virtcloud element try`` and its driver in this process."""
     programs = SimpleNamespace(run=run_program, PIPE=subprocess.PIPE)
     monkeypatch.setattr("virtcloud.cli.element_try.subprocess", programs)
     return element_try_with_process

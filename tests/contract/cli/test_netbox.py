@@ -360,9 +360,9 @@ def test_a_netbox_that_is_down_is_unreachable(token_file: Path) -> None:
 def test_a_list_that_changes_between_its_pages_is_refused(
     netbox: EmulatedNetBox, token_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A device of the first page is deleted after this page was read, so the third device moves to the first page.
+    """After the first page was read, one of its devices is deleted. Later devices then move up.
 
-    The second page then lacks the third device.
+    The second page therefore lacks a device.
     """
     list_rows = netbox._list
 

@@ -45,10 +45,7 @@ def survey(text: str, **options: object) -> SiteSurvey:
 
 @pytest.fixture
 def site_import(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[..., Completed]:
-    """Return a function that writes a site file and runs the command in this process.
-
-    The drivers of the switches run in a child process.
-    """
+    """Return a function that writes a site file and runs the command in this process."""
 
     def run(text: str, *arguments: object) -> Completed:
         file = tmp_path / "site.yaml"

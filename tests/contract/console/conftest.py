@@ -1,5 +1,3 @@
-"""Fixtures of the tests of the web console."""
-
 import pytest
 
 

@@ -1,5 +1,3 @@
-"""Tests of the console's actions."""
-
 import re
 
 import pytest

@@ -1,5 +1,3 @@
-"""Tests of the console's drawings in pages."""
-
 import re
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Tests of the streams of events that the console's pages read."""
-
 import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -121,10 +119,7 @@ def test_the_stream_ends_with_the_session(world: World, monkeypatch: pytest.Monk
 
 
 def test_the_event_alive_follows_15_seconds_after_the_last_event(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After 10 seconds, the change feed announces a change that does not concern the page.
-
-    This announcement does not delay the event ``alive``.
-    """
+    """After 10 seconds, the change feed announces a change that does not concern the page."""
     world.put("hers", spec("brno-h1", owner="alice"))
     browser, now = open_browser(world), [0.0]
 
@@ -145,10 +140,7 @@ def test_the_event_alive_follows_15_seconds_after_the_last_event(world: World, m
 
 
 def test_a_database_that_does_not_answer_ends_no_session(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stream ends without the event ``end``, so the page connects again.
-
-    The event ``end`` would replace the page by an error page, which does not connect again.
-    """
+    """The event ``end`` would replace the page by an error page, which does not connect again."""
 
     def fail(*_arguments: object) -> None:
         raise DatabaseUnavailable("the database does not answer")

@@ -1,5 +1,3 @@
-"""Tests of the console's logins and sessions."""
-
 from pathlib import Path
 
 import pytest

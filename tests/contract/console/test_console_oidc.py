@@ -106,10 +106,7 @@ def test_the_login_leads_to_the_requested_page(connected: World) -> None:
 def test_the_machines_authorities_are_trusted_by_default(
     connected: World, issuer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An administrator adds a certificate authority to the machine's authorities, not to those of the package certifi.
-
-    SBF must therefore trust the machine's authorities.
-    """
+    """Administrators add certificate authorities to the machine, not to the package certifi."""
     for variable in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr("certifi.where", lambda: "/missing.pem")

@@ -120,10 +120,7 @@ def test_the_error_names_an_unknown_id_of_a_known_cluster(installed: World, role
 
 
 def test_pages_of_a_user_contain_exactly_the_users_clusters(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each page except the last contains as many of the user's clusters as a page can contain.
-
-    The address of the next page names no other user's cluster.
-    """
+    """The address of the next page names no other user's cluster."""
     monkeypatch.setattr(reading, "PAGE_SIZE", 2)
     for number in range(5):
         world.put(f"hers{number}", spec("brno-h1", owner="alice"))

@@ -1,5 +1,3 @@
-"""Fixtures of the tests of drivers."""
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 

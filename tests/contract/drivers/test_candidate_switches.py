@@ -103,7 +103,6 @@ def test_the_switch_reverts_an_unconfirmed_commit(bench: SwitchBench) -> None:
 
 
 def test_a_killed_services_unconfirmed_commit_is_reverted(bench: SwitchBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The session is lost. Another driver reads the switch after the confirm timer has expired."""
     switch = timer_switch(bench)
     before = switch.running_config()
 
@@ -134,10 +133,7 @@ def test_a_session_cut_before_the_commit_changes_nothing(bench: SwitchBench) -> 
 
 @pytest.mark.parametrize("platform", [name for name in WITH_TIMER if name != "cisco_iosxr"])
 def test_an_ineffective_confirmation_is_detected(platform: str, make_bench: MakeBench) -> None:
-    """The switch ignores the confirmation, so the reading after the change fails.
-
-    IOS-XR is excluded: there, a session does not show that its own commit is unconfirmed.
-    """
+    """IOS-XR is excluded: there, a session does not show that its own commit is unconfirmed."""
     bench = make_bench(platform)
     timer_switch(bench).fail("ignore", CONFIRM[bench.switch.platform])
     with pytest.raises(Unreachable, match="a commit is unconfirmed"):
@@ -181,7 +177,6 @@ def test_an_access_port_in_the_wrong_vlan_reverts_the_commit(platform: str, make
 
 
 def test_a_commit_that_will_be_reverted_is_not_read(bench: SwitchBench) -> None:
-    """The device refuses the confirmation and SBF's revert. The confirm timer then reverts the commit."""
     switch = timer_switch(bench)
     bench.read()
     switch.fail("refuse", CONFIRM[switch.platform])

@@ -1,7 +1,4 @@
-"""Tests of drivers on switches that print log lines, answer slowly, or refuse commands.
-
-The error for a slow switch contains the switch, the expectation, the last output and the remedy.
-"""
+"""Tests of drivers on switches that print log lines, answer slowly, or refuse commands."""
 
 import re
 
@@ -120,10 +117,10 @@ def test_an_unanswered_command_is_named_with_the_last_output(make_bench: MakeBen
 
 
 def test_a_wait_continues_if_its_deadline_was_extended(make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session waits for an answer until a deadline. A renewal of SBF's lease for the device can extend the deadline.
+    """A renewal of SBF's lease for the device can extend the deadline of an answer.
 
-    In the test, two calls of ``recv`` raise TimeoutError before the read timeout has passed. A real ``recv`` raises
-    TimeoutError at the former deadline if the deadline was extended after ``recv`` had begun to wait.
+    A ``recv`` that began before the extension raises TimeoutError at the former deadline. In the test, two calls of
+    ``recv`` raise this error early.
     """
     bench = make_bench("cisco_ios")
     bench.read()

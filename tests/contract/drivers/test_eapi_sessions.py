@@ -1,5 +1,3 @@
-"""Tests of Arista over eAPI."""
-
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -27,10 +25,7 @@ def arista_switch(bench: SwitchBench) -> AristaEapi:
 
 
 def test_only_sessions_left_by_sbf_are_deleted(bench: SwitchBench) -> None:
-    """EOS stores up to five configuration sessions for a day.
-
-    NAPALM would treat each of these sessions as a lock by another user.
-    """
+    """EOS stores up to five configuration sessions for a day. NAPALM treats each of them as a lock by another user."""
     switch = arista_switch(bench)
     names = [*(f"virtcloud-{n}" for n in range(4)), "cvp-session"]
     switch.config_sessions = {name: ConfigSession(deepcopy(switch.running)) for name in names}

@@ -136,7 +136,6 @@ def list_commands(driver: EdgeDriver, difference: EdgeDifference) -> tuple[str, 
 
 @pytest.mark.parametrize("done", [False, True])
 def test_a_session_lost_at_any_line_is_repaired(direct: EdgeBench, done: bool) -> None:
-    """The connection is lost at each line in turn, while a circuit is created or removed."""
     before = direct.device.running_config()
     for line in list_commands(direct.driver, EdgeDifference(add=(direct.circuit(112),))):
         with direct.device.failing("disconnect", line, done=done), suppress(Unreachable):
@@ -240,7 +239,6 @@ def test_a_managed_vlan_in_other_use_is_left_unchanged(platform: str, lines: tup
     ("platform", "lines"), [(name, lines) for name, misuses in OTHER_USES.items() for lines in misuses]
 )
 def test_no_cluster_is_joined_to_a_service_in_other_use(platform: str, lines: tuple[str, ...]) -> None:
-    """SBF is asked for VLAN 112, although this VLAN ID or its service is in other use."""
     for kind in (kind for name, kind in PAIRS if name == platform):
         bench = open_direct_bench(platform, kind)
         bench.device.configure(*lines)

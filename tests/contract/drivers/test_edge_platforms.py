@@ -1,5 +1,3 @@
-"""Tests of properties of single provider-edge platforms."""
-
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -134,7 +132,6 @@ INSTANCE = "interface GigabitEthernet0/0/3\n service instance 5 ethernet\n  enca
 
 
 def print_ios_xe_blocks(bench: EdgeBench, *added: str) -> None:
-    """Make the emulated edge print ``added`` after its own configuration."""
     shown = "\n".join([bench.device.running_config().removesuffix("end"), *added, "end"])
     bench.device.fail("print", "^show running-config", text=shown, times=9)
 
@@ -211,7 +208,6 @@ def test_a_junos_locked_by_another_user_is_tried_again() -> None:
 
 
 def print_junos_statements(bench: EdgeBench, *added: str) -> None:
-    """Make the emulated edge print ``added`` after its own statements."""
     shown = [*bench.device.running_config().splitlines(), *added]
     interfaces, instances = ([line for line in shown if f" {part} " in line] for part in PARTS)
     bench.device.fail("print", "^show configuration interfaces", text="\n".join(interfaces))

@@ -1,5 +1,3 @@
-"""Tests of the emulated switches."""
-
 import re
 import threading
 import time

@@ -1,5 +1,3 @@
-"""Tests of the emulated switches' startup configuration."""
-
 import re
 import socket
 import time

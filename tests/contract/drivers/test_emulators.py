@@ -1,5 +1,3 @@
-"""Tests of the emulated switches, partly over Netmiko."""
-
 import time
 
 import netmiko

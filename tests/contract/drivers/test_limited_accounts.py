@@ -1,6 +1,6 @@
 """Tests of accounts that lack a right, and of switch software that lacks an output filter.
 
-SBF then sends alternative commands, or reports the refusal. An *open trunk* carries all VLANs.
+An *open trunk* carries all VLANs.
 """
 
 import re

@@ -76,7 +76,7 @@ def test_access_ports_without_a_cluster_do_not_reach_each_other(bench: Bench) ->
 
 
 def test_a_change_of_thousands_of_characters_is_one_transaction(bench: Bench) -> None:
-    """The command is sent in several lines, because a terminal accepts at most 4096 characters per line."""
+    """The command is sent in several lines, because a terminal accepts at most 4095 characters per line."""
     odd, even = VlanSet(range(101, 3000, 2)), VlanSet(range(100, 3000, 2))
     line = TerminalShell(bench.switch.environment)
     driver = OpenVSwitch(Name("sw1"), line)
@@ -202,10 +202,7 @@ def test_a_foreign_vlan_stays_on_a_trunk(bench: Bench) -> None:
 
 
 def test_a_database_without_a_running_switch_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While ovs-vswitchd does not run, its database still accepts changes. But the driver's change must fail.
-
-    The driver's next reading must fail too.
-    """
+    """While ovs-vswitchd does not run, its database still accepts changes."""
     monkeypatch.setattr("sbf_service.drivers.switch.openvswitch.TRANSACT", "ovs-vsctl --timeout=1")
     bench.switch.kill_switch()
     try:

@@ -1,5 +1,3 @@
-"""Tests of logins to switches."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""Tests of the HTTP API's errors."""
-
 import httpx
 import pytest
 from sbf_fakes.http_calls import app_of, ask, problem, run_with_client

@@ -109,7 +109,7 @@ def test_every_change_has_a_row_with_its_caller(world: World) -> None:
 def test_no_secret_reaches_audit_rows_or_the_log(
     world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A driver fails with an error that contains a device's login data. Asterisks replace the password in this data."""
+    """A driver fails with an error that contains a device's login data."""
     (tmp_path / "password").write_text(SECRET)
     account = Credential(username="sbf", password=SecretSource(file=tmp_path / "password"))
     monkeypatch.setitem(world.service.settings.credentials, Name("site"), account)

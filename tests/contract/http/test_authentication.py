@@ -1,5 +1,3 @@
-"""Tests of authentication over HTTP."""
-
 import asyncio
 from contextlib import closing
 from pathlib import Path

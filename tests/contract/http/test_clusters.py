@@ -1,5 +1,3 @@
-"""Tests of the HTTP calls about clusters."""
-
 import asyncio
 
 import httpx
@@ -216,7 +214,6 @@ def test_a_long_poll_ends_with_the_current_version(world: World) -> None:
 
 
 def test_two_hundred_long_polls_occupy_no_thread(world: World) -> None:
-    """While the long polls wait, SBF answers another call. After a cluster change, every long poll is answered."""
     before = world.put("demo", spec("brno-h1")).view.version
 
     async def wait_and_act(client: httpx.AsyncClient) -> None:

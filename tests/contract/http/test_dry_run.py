@@ -130,7 +130,6 @@ def test_reading_a_difference_does_not_change_the_switch(world: World) -> None:
 
 
 def test_a_difference_never_changes_a_foreign_vlan(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The comparison returns a wrong difference. SBF checks the difference, as a worker does before a change."""
     world.switches["brno-sw1"].table = {139: "staff"}
     wrong = SwitchDifference(delete=VlanSet([139]))
     monkeypatch.setattr("sbf_service.reconcile.task.compare_switch", lambda _wanted, _observed: wrong)
@@ -166,10 +165,7 @@ def test_a_busy_switch_is_not_read_concurrently(world: World) -> None:
 
 
 def test_the_cost_of_a_dry_run_grows_with_its_sites(tmp_path: Path) -> None:
-    """A dry run across twice as many sites takes about twice as many steps.
-
-    The dry run would take four times as many steps if each element loaded all clusters again.
-    """
+    """A dry run across twice as many sites takes about twice as many steps."""
     few, many = (database_steps_of_a_dry_run(tmp_path / str(sites), sites) for sites in (6, 12))
     assert few < many < 3 * few
 

@@ -1,5 +1,3 @@
-"""Tests of the HTTP calls about elements."""
-
 import asyncio
 
 import httpx

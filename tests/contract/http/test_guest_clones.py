@@ -182,7 +182,6 @@ def test_a_guest_that_is_stopping_is_not_cloned(cloning: Cloning) -> None:
 
 
 def test_a_guest_on_an_unreachable_host_is_not_cloned(start: Start) -> None:
-    """The host confirmed the stop before the host became unreachable."""
     made = start(agent=False, agent_wait=0.2)
     stop(made)
     with made.world.store.change_row() as unit:
@@ -192,7 +191,6 @@ def test_a_guest_on_an_unreachable_host_is_not_cloned(start: Start) -> None:
 
 
 def test_a_guest_that_the_host_is_starting_is_not_cloned(cloning: Cloning) -> None:
-    """The host began to start the guest before the clone reserved the guest's root file system."""
     domain = names.domain_name(cloning.made.world.view("demo").id, "g1")
     with (
         cloning.reservations.for_start(domain, "g1"),
@@ -204,8 +202,6 @@ def test_a_guest_that_the_host_is_starting_is_not_cloned(cloning: Cloning) -> No
 def test_a_guest_that_starts_before_the_reading_is_not_cloned(
     cloning: Cloning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The guest was stopped when the clone began, but a user starts it before the agent reads the files."""
-
     def find_after_start(_roots: OneRoot, _domain: str) -> GuestRoot:
         cloning.guest().start(wait=False)
         return GuestRoot(cloning.root, SHIFT)
@@ -250,8 +246,6 @@ def test_a_full_disk_of_sbf_leaves_no_image_or_file(cloning: Cloning, monkeypatc
 
 
 def test_a_dying_agent_leaves_no_image_or_file(cloning: Cloning, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The agent is killed in the middle of the upload, so its connections are closed."""
-
     def die(archive: RootArchive) -> Iterator[bytes]:
         yield b"x"
         raise ServiceUnreachable("killed")
@@ -300,7 +294,6 @@ def open_clone(made: Installation) -> Iterator[tuple[SbfClient, GuestSession, Se
 
 
 def test_an_upload_without_a_waiting_user_is_discarded(start: Start) -> None:
-    """The user closes the connection during the agent's upload. The agent completes the upload nevertheless."""
     made, data = start(agent=False), b"\x1f\x8b" + bytes(1000)
     content = CONTENT.model_copy(update={"sha256": Sha256(sha256(data).hexdigest()), "size": len(data)})
     with open_clone(made) as (agent, session, stream):

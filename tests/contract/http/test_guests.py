@@ -1,5 +1,3 @@
-"""Tests of guests' power states."""
-
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -149,10 +147,7 @@ def test_a_hosts_error_is_shown_while_the_guest_waits(demo: World) -> None:
 
 
 def test_an_ended_guest_degrades_its_own_cluster_only(world: World) -> None:
-    """The agent first confirms the host's revision, but reports the ended guest's cluster as incomplete.
-
-    The agent confirms this cluster only when the restarted guest has run for long enough.
-    """
+    """The agent first confirms the host's revision, but reports the ended guest's cluster as incomplete."""
     world.put("c", spec("brno-h1"))
     world.put("d", spec("brno-h1", owner="bob"))
     world.settle()
@@ -166,7 +161,6 @@ def test_an_ended_guest_degrades_its_own_cluster_only(world: World) -> None:
 
 
 def test_a_guest_whose_image_is_fetched_is_not_confirmed(demo: World) -> None:
-    """The host confirms the revision, but reports the cluster as incomplete. A stopped guest needs no image."""
     view = power(demo, "on", 1).json()
     confirm_without_demo(demo, view["wanted_revision"])
     shown = ask(demo, "GET", f"{GUESTS}/g1").json()
@@ -183,7 +177,6 @@ def confirm_without_demo(world: World, revision: int) -> None:
 
 
 def test_a_wait_for_a_guest_does_not_end_early(demo: World) -> None:
-    """The poll continues while the host fetches an image, and while the host does not answer."""
     view = power(demo, "on", 1).json()
     confirm_without_demo(demo, view["wanted_revision"])
     path = f"{GUESTS}/g1?after={view['wanted_revision'] - 1}&wait={WAIT_S}"

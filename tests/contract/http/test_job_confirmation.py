@@ -116,7 +116,6 @@ def test_a_network_the_job_did_not_request_is_refused(world: World) -> None:
 
 
 def test_a_refused_job_is_confirmed_again(world: World) -> None:
-    """The user changes the refused job, and the batch system runs the job again on the same host."""
     world.put("private", spec("praha-h1"))
     request_cluster(world, **JOINS)
     confirm(world, "brno-h1")

@@ -119,7 +119,6 @@ def test_a_cluster_above_a_lowered_limit_can_be_shared(world: World) -> None:
 
 
 def put_faults(world: World, number: int) -> list[str]:
-    """Send a topology with ``number`` faults. Return the lines of the answer."""
     answer = ask(world, "PUT", "/v1/topology", {"name": "core", "links": [0] * number, "sites": [{"name": "brno"}]})
     status, slug, detail = problem(answer)
     assert (status, slug) == (422, "bad-input")

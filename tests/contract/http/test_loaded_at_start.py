@@ -1,8 +1,4 @@
-"""Tests of the data that SBF loads at its start: tokens of agents, and the topology.
-
-Other tests check the renewal of cached tokens: before the cache entries of used tokens expire, SBF checks these tokens
-in the database again.
-"""
+"""Tests of the data that SBF loads at its start: tokens of agents, and the topology."""
 
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Tests of metrics, liveness and readiness, which a monitoring system reads."""
-
 from datetime import timedelta
 
 import httpx

@@ -1,5 +1,3 @@
-"""Tests of names, requested VLAN IDs, owners and attempt numbers of clusters."""
-
 from typing import Any
 
 import pytest

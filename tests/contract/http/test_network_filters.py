@@ -1,5 +1,3 @@
-"""Tests of clusters that choose the filters of their guests."""
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

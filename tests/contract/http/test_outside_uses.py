@@ -1,7 +1,4 @@
-"""Tests of gateways' reports to SBF about the traffic between clusters and external destinations.
-
-SBF sums the traffic for each cluster, destination and gateway.
-"""
+"""Tests of gateways' reports to SBF about the traffic between clusters and external destinations."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,4 @@
-"""Tests of lists that the API returns page by page.
-
-Each row that the caller may read is in exactly one page. Invalid parameters cause clear errors.
-"""
+"""Tests of lists that the API returns page by page."""
 
 import base64
 import json

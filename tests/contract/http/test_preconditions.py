@@ -58,7 +58,6 @@ def test_the_same_topology_again_needs_no_version(world: World) -> None:
 
 
 def test_a_pool_that_changed_in_between_is_not_replaced(world: World) -> None:
-    """A call whose If-Match has an older version is refused. A call without If-Match replaces any version."""
     path = "/v1/sites/brno/pool"
     read = ask(world, "GET", path).headers["etag"]
     first = ask(world, "PUT", path, {"vlans": "100-149"}, headers={"if-match": read})

@@ -1,7 +1,4 @@
-"""Tests of publications whose gateway fails. SBF moves the publications to other gateways.
-
-If possible, a publication keeps its port.
-"""
+"""Tests of publications whose gateway fails."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -95,10 +92,7 @@ def test_another_gateway_of_the_site_publishes_the_same_port(world: World) -> No
 
 
 def test_sbf_killed_during_a_move_completes_it_after_the_restart(world: World) -> None:
-    """SBF is killed at statement 1 of the first deadline sweep, at statement 2 of the second sweep, and so on.
-
-    All sweeps together move the publication exactly once.
-    """
+    """SBF is killed at statement 1 of the first deadline sweep, at statement 2 of the second sweep, and so on."""
     publish(world)
     world.dead_hosts.add("brno-gw")
     world.clock.advance(world.service.settings.timing.agent_silence + 1)
@@ -208,10 +202,6 @@ def test_a_new_gateway_takes_publications_over(world: World) -> None:
 
 
 def test_a_publication_waits_for_a_drained_gateway(world: World) -> None:
-    """An administrator removes a gateway's key ``outside`` from the topology, and later adds the key again.
-
-    The gateway's agent runs during this time, so the publication does not move, and keeps its address.
-    """
     publish(world)
     drained, others = gateway("brno-gw"), gateway("brno-gw2", outside=outside(2))
     world.put_topology(topology_with_gateways(brno=(drained, others)))
@@ -317,7 +307,6 @@ def test_a_call_resumes_all_publications_of_the_port_at_the_site(two_places: Wor
 def test_a_call_ends_the_outdated_publications_of_the_port(
     two_places: World, ports: tuple[str, str], expected: tuple[str, str, int]
 ) -> None:
-    """The topology no longer contains the port of one gateway or of both gateways."""
     brno = (gateway("brno-gw", outside=outside(1, ports[0])), gateway("brno-gw2", outside=outside(2, ports[1])))
     praha = (gateway("praha-gw", outside=outside(3)),)
     two_places.put_topology(topology_with_gateways(brno=brno, praha=praha))

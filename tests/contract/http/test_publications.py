@@ -1,7 +1,7 @@
 """Tests of publications (public ports of guests) over HTTP.
 
-If a guest with an uncertified image joins the network, or if an image loses its certification, SBF *suspends* the
-publication: the port is closed until the reason is removed and the user repeats the call.
+A *suspended* publication is closed, because a guest's image is not certified. The user removes the reason and repeats
+the call to open the port.
 """
 
 from collections.abc import Iterator
@@ -185,10 +185,7 @@ def test_a_certified_member_suspends_nothing(world: World) -> None:
 
 
 def test_the_transaction_that_creates_a_member_suspends_the_publication(world: World) -> None:
-    """The transaction that creates the member (a cluster that joins the network) suspends the publication.
-
-    At this time, no element has confirmed the member.
-    """
+    """When SBF suspends the publication, no element has confirmed the member."""
     put(world)
     publish(world)
     world.settle()
@@ -219,7 +216,6 @@ def test_a_lost_certification_suspends_the_publication(world: World) -> None:
 
 
 def test_a_lost_certification_suspends_unreadable_networks(world: World) -> None:
-    """The stored spec of the member ``broken`` is invalid JSON, so SBF cannot read which images its guests use."""
     put(world)
     put(world, "broken", joins="demo", subnets=[])
     publish(world)

@@ -1,5 +1,3 @@
-"""Tests of quotas. Operators set quotas over HTTP, and SBF checks the quotas when a cluster is created."""
-
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Tests of request IDs."""
-
 import asyncio
 import logging
 from typing import Any

@@ -1,5 +1,3 @@
-"""Tests of the rights of each role over HTTP."""
-
 import pytest
 from sbf_fakes.http_calls import ask, body, problem
 from sbf_fakes.openapi_document import openapi_document

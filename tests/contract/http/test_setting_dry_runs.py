@@ -1,5 +1,3 @@
-"""Tests of dry runs of a new pool and a new topology."""
-
 import time
 from collections.abc import Iterator
 from datetime import timedelta

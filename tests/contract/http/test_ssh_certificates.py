@@ -202,7 +202,6 @@ def test_a_gateway_with_only_an_sshd_suffices_for_certificates(world: World, ali
 
 
 def test_another_gateway_serves_after_the_removal_of_the_first(world: World, alice: str) -> None:
-    """An administrator first removes the gateway's sshd and VPN server from the topology, and then the gateway."""
     put(world)
     certify(world, alice)
     for removed in ((gateway("brno-gw", vpn=None),), ()):

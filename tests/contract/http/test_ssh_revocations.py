@@ -1,8 +1,3 @@
-"""Tests of the revocation of SSH certificates over HTTP.
-
-The owner of a cluster *invites* other users, who may then access the cluster's network.
-"""
-
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path

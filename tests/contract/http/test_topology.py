@@ -1,5 +1,3 @@
-"""Tests of topology changes while clusters are active."""
-
 from typing import Any
 
 import pytest
@@ -67,7 +65,6 @@ def second_uplink(document: dict[str, Any]) -> None:
 
 
 def test_a_cluster_is_degraded_until_its_host_has_moved_it(world: World) -> None:
-    """The switch carries the same VLANs as before. Only the host's part of the cluster changes."""
     world.put_topology(changed_topology(world, second_port))
     world.put("demo", spec("brno-h1"))
     world.settle()

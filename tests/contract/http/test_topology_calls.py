@@ -1,5 +1,3 @@
-"""Tests of the HTTP calls that set the topology and the pools of sites."""
-
 from typing import Any
 
 from sbf_fakes.http_calls import ask, problem

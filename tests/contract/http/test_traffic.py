@@ -1,5 +1,3 @@
-"""Tests of the traffic counters that agents report for clusters."""
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Tests of users' SSH keys over HTTP."""
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

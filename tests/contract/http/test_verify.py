@@ -1,7 +1,4 @@
-"""Tests of ``site verify``: SBF reads a site's switches between reconciliations.
-
-If one switch fails, SBF still reports the answers of the other switches.
-"""
+"""Tests of ``site verify``: SBF reads a site's switches between reconciliations."""
 
 import asyncio
 from collections.abc import Iterator

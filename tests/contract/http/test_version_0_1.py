@@ -1,7 +1,4 @@
-"""Tests that callers of version 0.1 receive only keys and problem types of version 0.1.
-
-Other callers receive all keys and problem types.
-"""
+"""Tests that callers of version 0.1 receive only keys and problem types of version 0.1."""
 
 from typing import Any
 

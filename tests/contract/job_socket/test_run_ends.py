@@ -140,10 +140,7 @@ def test_an_unknown_user_fails_the_job_with_a_reason(world: World, host: Agent) 
 
 
 def test_a_job_missing_twice_is_removed(world: World, host: Agent) -> None:
-    """The agent ends a run whose job is missing from the lists of running jobs for a grace period, here 0 s.
-
-    Another test checks the length of the grace period.
-    """
+    """The agent ends a run whose job is missing from the lists of running jobs for a grace period, here 0 s."""
     active(world, host)
     assert host.ask("running", clusters=[[JOB, 1]]) == {"ok": True}
     host.ask("running", clusters=[])
@@ -155,10 +152,10 @@ def test_a_job_missing_twice_is_removed(world: World, host: Agent) -> None:
 def test_the_grace_period_restarts_after_a_gap_between_lists(
     world: World, live: Callable[..., Agent], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The agent ends a run whose job is missing from the lists of running jobs for a grace period, here 120 s.
+    """If the agent receives no list for the grace period (120 s), the grace period starts again at the next list.
 
-    If the agent receives no list for 120 s, the grace period starts again at the next list. This list can be empty
-    although the job continues: a MoM whose hook has an earlier version reports an empty list when the MoM starts.
+    The next list can be empty although the job continues: a MoM with an earlier version of the hook reports an empty
+    list when the MoM starts.
     """
     now = [0.0]
     monkeypatch.setattr(
@@ -180,7 +177,7 @@ def test_an_agent_without_the_script_forgets_a_lost_run(world: World, host: Agen
     """A run is lost if its job is missing from the lists of running jobs for a grace period, here 0 s.
 
     The agent of the script's host then ends the cluster. The agents of the job's other hosts only delete their records
-    of the run. If one of these agents receives a removal request, the agent nevertheless ends the cluster.
+    of the run.
     """
     active(world, host, head=False)
     host.ask("running", clusters=[])
@@ -192,7 +189,6 @@ def test_an_agent_without_the_script_forgets_a_lost_run(world: World, host: Agen
 
 
 def test_a_lost_run_leaves_no_files_of_a_former_attempt(world: World, host: Agent) -> None:
-    """The script of attempt 1 ran on this host, the script of attempt 2 on another host."""
     active(world, host)
     host.ask("state", JOB)
     assert (host.settings.jobs / JOB / "hosts").exists()

@@ -17,7 +17,6 @@ from virtcloud.model.guests import GuestPower, GuestPowerRequest
 
 
 def test_the_barrier_names_what_is_missing_until_every_guest_answers(world: World, host: Agent) -> None:
-    """First the elements confirm their revisions. Then the guests answer one after the other."""
     world.put(JOB, SPEC, attempt=1)
     assert host.up(JOB) == {"ok": True}
     waits = "{} has not confirmed".format
@@ -79,10 +78,7 @@ def test_a_waiting_caller_is_answered_after_each_change(world: World, host: Agen
 
 
 def test_a_waiting_caller_is_answered_when_fewer_parts_are_missing(world: World, host: Agent) -> None:
-    """The agent answers the caller as soon as the first guest answers.
-
-    If the agent waited for both guests, the job's messages would claim for 30 s that both guests are unreachable.
-    """
+    """If the agent waited for both guests, the job's messages would claim for 30 s that both guests are unreachable."""
     active(world, host)
     answering = host.bridges.answering["br100"] = set()
     assert len(state(host)[1]) == 2

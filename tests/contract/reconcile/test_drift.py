@@ -121,7 +121,7 @@ def test_reconciling_a_switch_busy_at_another_replica_is_a_conflict(world: World
 
 
 def test_a_switch_that_ended_its_session_is_read_immediately(world: World) -> None:
-    """The switch may have restarted with an older startup configuration. Other switches are not read."""
+    """The switch may have restarted with an older startup configuration."""
     scheduler, others = world.service.scheduler, list(world.switches["praha-sw1"].calls)
     world.switches["brno-sw1"].restart()
     scheduler._start_due()

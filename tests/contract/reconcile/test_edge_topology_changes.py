@@ -1,5 +1,3 @@
-"""Tests of changes of the topology while clusters use provider edges."""
-
 import pytest
 from sbf_fakes.world import World, spec, three_edges
 
@@ -78,7 +76,6 @@ def test_a_transport_in_use_keeps_its_ids(world: World, when: str, vnis: str | N
 
 
 def test_a_transport_with_observed_circuits_cannot_be_removed(world: World) -> None:
-    """An administrator declared the observed circuit's VLAN ID clean, but SBF has not read the edge since."""
     world.put("demo", TWO_SITES)
     world.settle()
     world.edges["praha-pe1"].cut_off = True

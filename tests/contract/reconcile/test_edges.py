@@ -1,5 +1,3 @@
-"""Tests of clusters over provider edges."""
-
 import pytest
 from sbf_fakes.http_calls import ask, body, problem
 from sbf_fakes.world import World, spec, three_edges
@@ -105,7 +103,7 @@ def test_a_qinq_cluster_has_a_service_vlan(world: World) -> None:
     assert world.edges["praha-pe1"].carried() == [("ac", 100, 3000)]
 
 
-# Translation.
+# Translation of VLAN IDs at provider edges.
 
 
 def test_translation_gives_each_site_its_own_vlan_id(world: World) -> None:

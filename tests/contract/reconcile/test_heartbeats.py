@@ -62,7 +62,6 @@ def test_a_conversation_may_use_two_thirds_of_its_lease() -> None:
 
 
 def test_a_lease_is_renewed_while_a_conversation_lasts(world: World) -> None:
-    """The device answers only after the original end of the lease. No other replica can acquire the lease."""
     lease_s = 3
     slow = start_again(world, worker_lease=lease_s)
     switch, outcomes = world.switches[SW1], list[ReconcileOutcome]()
@@ -314,7 +313,6 @@ def site_of(device: EmulatedSwitch) -> Topology:
 
 
 def test_an_answer_that_never_ends_is_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The switch answers the first reading. In the second reading, it sends a byte every 50 ms without end."""
     with run_pair(tmp_path, conversation_timeout=2) as replicas:
         worker = replicas.services[0].scheduler.worker
         wait_until(lambda: worker.reconcile(SW1) is ReconcileOutcome.CONFIRMED, 30)
@@ -334,7 +332,6 @@ def test_an_answer_that_never_ends_is_cancelled(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_long_conversation_excludes_other_replicas(tmp_path: Path) -> None:
-    """The conversation has about 35 commands, and lasts longer than the lease."""
     with run_pair(tmp_path, worker_lease=3) as replicas:
         first, second = (service.scheduler.worker for service in replicas.services)
         wait_until(lambda: first.reconcile(SW1) is ReconcileOutcome.CONFIRMED, 30)

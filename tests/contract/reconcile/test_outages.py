@@ -148,7 +148,6 @@ def test_two_replicas_postpone_a_lease_once(active: World) -> None:
 
 
 def test_repeated_restarts_do_not_postpone_a_lease_for_ever(active: World) -> None:
-    """SBF is killed one minute after each start, and starts again a minute later."""
     start_after(active, 2 * HOUR)
     for _ in range(5):
         pass_time(active, 60)

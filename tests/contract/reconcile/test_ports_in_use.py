@@ -1,8 +1,4 @@
-"""Tests of managed ports in other use.
-
-A port is *in other use* if it already has a configuration that SBF did not make. SBF does not configure such a port
-until an administrator adopts the port. When the adopted port is released, SBF restores the port's former configuration.
-"""
+"""Tests of managed ports in other use."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -389,7 +385,6 @@ def test_ports_of_a_removed_switch_are_restored(small: World, attach: Attach) ->
 
 
 def test_a_reconciliation_on_demand_restores_a_removed_switch(small: World, attach: Attach) -> None:
-    """The answer to the call contains the change, although the removed switch is then no longer an element."""
     switch = attach("cisco_ios")
     name = adopt_access_port(switch, small)
     before = replace(switch.running.ports[name])

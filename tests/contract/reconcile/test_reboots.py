@@ -1,7 +1,6 @@
 """Tests of switches that restart from an old startup configuration (invariant 2 in docs/explanation/invariants.md).
 
-A restart must not put a port into another cluster's VLAN. The tests run the whole service with the real driver and an
-emulated switch of each platform.
+A restart must not put a port into another cluster's VLAN.
 """
 
 from collections.abc import Callable, Iterator
@@ -136,7 +135,6 @@ def test_an_interrupted_save_frees_no_vlan_until_repeated(fault: str, make: Make
 
 
 def test_a_restart_during_the_save_frees_no_vlan(make: Make) -> None:
-    """The switch restarts before it writes its configuration, and then writes the old configuration."""
     world = make("cisco_ios")
     alice_port, _ = create_and_delete(world)
     save = world.switch.store

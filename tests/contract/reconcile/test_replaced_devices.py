@@ -1,7 +1,6 @@
 """Tests of devices that the topology replaces while a worker talks to them.
 
-If a change of the topology assigns another address to a device's name, the name may denote another device. SBF must
-record nothing about the former device under this name.
+If a change of the topology assigns another address to a device's name, the name may denote another device.
 """
 
 from collections.abc import Callable
@@ -24,7 +23,6 @@ def replace_device(world: World, kind: str) -> None:
 
 
 def once(action: Callable[[], None]) -> Callable[[], None]:
-    """Return a function whose first call runs ``action``. Later calls have no effect."""
     pending = [action]
     return lambda: pending.pop()() if pending else None
 

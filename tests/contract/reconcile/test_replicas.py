@@ -156,9 +156,9 @@ def installation(tmp_path: Path, postgresql: str) -> Iterator[Installation]:
 
 
 def test_three_replicas_never_claim_one_id_twice(installation: Installation) -> None:
-    """Each of 45 requests from 15 threads needs one VLAN ID at each of the two sites. Each site's pool has 40 VLAN IDs.
+    """Each of 45 requests from 15 threads needs one VLAN ID at each of the two sites.
 
-    After these requests, a long poll at one replica returns a change that another replica made.
+    Each site's pool has 40 VLAN IDs.
     """
     replicas = installation.start(3)
 

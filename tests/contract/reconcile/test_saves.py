@@ -72,7 +72,6 @@ def test_a_cluster_is_not_active_before_its_switch_saved(world: World) -> None:
 
 
 def test_a_change_before_a_kill_is_saved_after_restart(world: World) -> None:
-    """After the restart, SBF finds no difference to apply, but a save is pending."""
     create_active(world)
     delete_on_hosts(world)
     switch = world.switches["brno-sw1"]
@@ -149,7 +148,6 @@ def test_a_refused_change_without_effect_is_not_saved(world: World) -> None:
 
 
 def test_an_earlier_change_is_saved_despite_a_refused_change(world: World) -> None:
-    """SBF was killed before it saved the removal of alice's cluster. The switch refuses each change for bob."""
     create_active(world)
     delete_on_hosts(world)
     switch = world.switches["brno-sw1"]
@@ -220,7 +218,6 @@ def test_a_switch_becomes_reachable_again_while_a_failed_save_waits(world: World
 
 
 def test_the_accepted_part_of_a_refused_change_is_saved(world: World) -> None:
-    """The switch accepts alice's part of the change and refuses bob's. The element's revision stays unconfirmed."""
     world.settle()
     world.put("alice", ALICE)
     switch = world.switches["brno-sw1"]
@@ -286,7 +283,7 @@ def test_a_switch_with_a_new_description_is_saved_again(world: World) -> None:
 
 
 def test_without_saves_a_switch_is_read_once_after_a_change(world: World) -> None:
-    """The driver's commits are persistent, so its ``save`` returns False. SBF then reads only once after a change."""
+    """The driver's commits are persistent, so its ``save`` returns False."""
     world.settle()
     world.put("alice", ALICE)
     switch = world.switches["brno-sw1"]
@@ -326,10 +323,7 @@ def test_reconciling_on_demand_skips_the_pause_between_saves(world: World) -> No
 
 
 def kill_at_call(world: World, number: int) -> bool:
-    """Reconcile, and kill the service at call ``number`` to the switch. Return whether this call was reached.
-
-    The first call of this reconciliation has the number 1.
-    """
+    """Reconcile, and kill the service at call ``number`` to the switch. Return whether this call was reached."""
     switch = world.switches["brno-sw1"]
     answer, last = switch.answer, len(switch.calls) + number
 
@@ -400,10 +394,7 @@ def crashed_at(first: World, folder: Path, statement: int) -> bool:
 
 
 def test_a_partly_configured_switch_is_saved_once(world: World) -> None:
-    """An unmanaged port carries the VLAN ID of bob's cluster, so SBF cannot confirm the wanted state.
-
-    The applied part of the wanted state is saved once.
-    """
+    """An unmanaged port carries the VLAN ID of bob's cluster, so SBF cannot confirm the wanted state."""
     switch = world.switches["brno-sw1"]
     switch.table = {1: "default"}
     create_active(world)
@@ -439,7 +430,6 @@ def test_a_pending_save_of_a_partly_configured_switch_happens_once(world: World)
 
 
 def test_a_switch_with_a_lost_vlan_is_saved_once(world: World) -> None:
-    """An administrator moved alice's VLAN to an unmanaged port. SBF cannot restore the VLAN on alice's port."""
     switch = world.switches["brno-sw1"]
     switch.table = {1: "default"}
     create_active(world)

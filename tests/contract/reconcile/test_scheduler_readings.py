@@ -121,7 +121,7 @@ def test_a_free_worker_skips_devices_that_another_replica_reconciled(
 def test_an_error_in_a_round_is_followed_by_a_pause(
     scheduled: Scheduled, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the pause, the scheduler would repeat the failed round without end. The next round reads all devices."""
+    """Without the pause, the scheduler would repeat the failed round without end."""
     scheduler, now = scheduled.scheduler, 0.0
     scheduler.clock = lambda: now
     scheduler.run_once()

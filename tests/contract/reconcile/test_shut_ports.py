@@ -1,7 +1,4 @@
-"""Tests of managed ports that another user of the switch shut down.
-
-A port that is shut down carries no cluster. SBF does not enable a port that another user shut down.
-"""
+"""Tests of managed ports that another user of the switch shut down."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

@@ -1,5 +1,3 @@
-"""Tests of unreachable elements."""
-
 import pytest
 from sbf_fakes.http_calls import ask
 from sbf_fakes.world import World, spec, three_edges
@@ -31,10 +29,7 @@ class SchedulerClock:
 
 
 def control_scheduler(world: World) -> None:
-    """Replace the clocks and threads of the scheduler.
-
-    :func:`advance` advances the clocks.
-    """
+    """Replace the clocks and threads of the scheduler."""
     scheduler = world.service.scheduler
     scheduler.clock = scheduler._queue.clock = SchedulerClock()
     scheduler._queue.jitter = lambda: 0
@@ -43,7 +38,6 @@ def control_scheduler(world: World) -> None:
 
 
 def advance(world: World, seconds: float) -> None:
-    """Advance all clocks, and run due workers."""
     scheduler = world.service.scheduler
     assert isinstance(scheduler.clock, SchedulerClock)
     scheduler.clock.now += seconds
@@ -193,10 +187,7 @@ def stale(active: World) -> World:
 
 
 def test_a_stale_agent_has_to_confirm_again(stale: World) -> None:
-    """The host may have restarted, so SBF resets the agent's confirmed revision.
-
-    The agent's poll for the wanted document does not confirm a revision.
-    """
+    """The host may have restarted, so SBF resets the agent's confirmed revision."""
     wanted = ask(stale, "GET", "/v1/elements/brno-h1/wanted").json()
     assert (wanted["revision"], wanted["confirmed_revision"]) == (2, 0)
     assert (stale.view("demo").state, stale.element("brno-h1").reachable) == (ClusterState.DEGRADED, False)

@@ -1,5 +1,3 @@
-"""Tests of the life of a cluster in the store, with fake switches and agents."""
-
 from sbf_fakes.world import World, spec
 
 from sbf_service.store.transitions import fail_refused_clusters
@@ -7,7 +5,6 @@ from virtcloud.model.cluster import ClusterState
 
 
 def test_a_cluster_becomes_active_when_every_element_confirmed(world: World) -> None:
-    """When the cluster is active, only the ports of its path carry its VLAN IDs."""
     world.settle()
     world.put("demo", spec("brno-h1", "praha-h2"))
     assert world.view("demo").state is ClusterState.CONFIGURING

@@ -1,7 +1,4 @@
-"""Tests of replicas that share a PostgreSQL database.
-
-The cases: twenty replicas start at once; the database restarts under load; one replica's clock is wrong.
-"""
+"""Tests of replicas that share a PostgreSQL database."""
 
 import signal
 import threading
@@ -65,7 +62,6 @@ def test_twenty_replicas_start_at_once_on_an_empty_database(empty_postgresql: st
 def test_a_database_restart_under_load_loses_and_duplicates_nothing(
     postgresql: str, postgres_server: PostgresServer
 ) -> None:
-    """Four threads call two replicas. If a call raises DatabaseUnavailable, the thread repeats the call."""
     world = World(postgresql)
     world.furnish(pool="100-399")
     stores = [world.store, world.restarted().store]
@@ -108,7 +104,6 @@ def test_a_database_restart_under_load_loses_and_duplicates_nothing(
 def test_a_wrong_clock_of_a_replica_ends_no_lease_early(
     postgresql: str, monkeypatch: pytest.MonkeyPatch, offset_s: int
 ) -> None:
-    """One replica's clock is a day slow or fast. Leases of one hour do not end, and no agent becomes stale."""
     world = World(postgresql)
     world.furnish()
     world.clock.stands = False

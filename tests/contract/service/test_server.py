@@ -1,5 +1,3 @@
-"""Tests of the service as a process."""
-
 import asyncio
 import fcntl
 import json
@@ -84,7 +82,6 @@ def test_sbf_answers_on_tcp_and_on_its_group_socket(tmp_path: Path) -> None:
 
 
 def test_sigterm_stops_a_busy_service_within_two_seconds(tmp_path: Path) -> None:
-    """A switch accepts the connection but does not answer. Clients in long polls receive answers."""
     hung = socket.create_server(("127.0.0.1", 0))
     path = write_settings(tmp_path, socket=str(tmp_path / "sbf.sock"))
     with (
@@ -196,7 +193,6 @@ def place_switches(address: str) -> dict[str, Any]:
 
 
 def test_sigterm_waits_for_a_running_call(tmp_path: Path) -> None:
-    """The call ends two seconds after SIGTERM, because the switch closes the connection."""
     with reading_a_hung_switch(tmp_path) as (process, call, reset):
         process.terminate()
         with pytest.raises(subprocess.TimeoutExpired):
@@ -302,10 +298,7 @@ def test_a_file_at_the_sockets_path_is_not_replaced(tmp_path: Path, make: Callab
 
 @pytest.mark.postgresql
 def test_sbf_does_not_start_on_a_database_that_refuses_changes(tmp_path: Path, postgresql: str) -> None:
-    """SBF writes to the database before it answers calls, and therefore detects a standby server.
-
-    This database needs no migration. The first write is then the ``UPDATE`` of ``repair_claims``.
-    """
+    """SBF writes to the database before it answers calls, and therefore detects a standby server."""
     read_only = f"{postgresql}&options=-c%20default_transaction_read_only%3Don"
     ended = run_sbf("serve", "--config", str(write_settings(tmp_path, database=read_only)))
     assert ended.returncode == 2
@@ -318,10 +311,7 @@ def test_sbf_does_not_start_on_a_database_that_refuses_changes(tmp_path: Path, p
 
 
 def test_the_log_reports_a_database_without_tables(tmp_path: Path) -> None:
-    """After an operator has changed the setting ``database``, the message shows that the new database has no clusters.
-
-    The clusters are still in the former database.
-    """
+    """An operator changed the setting ``database``. The message shows that the new database has no clusters."""
     path = write_settings(tmp_path)
     with running_service(path) as process:
         process.kill()
@@ -545,7 +535,6 @@ def open_when_free(file: Path) -> socket.socket:
 
 
 def test_a_socket_file_survives_a_second_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second start begins after the first start has bound its socket, and before this socket listens."""
     file, chmod = tmp_path / "sbf.sock", Path.chmod
     refused: list[BadInput] = []
 

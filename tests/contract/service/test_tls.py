@@ -78,7 +78,6 @@ def running_service(folder: Path, **changes: str | dict[str, dict[str, str]]) ->
 
 
 def _toml(name: str, value: str | dict[str, dict[str, str]]) -> str:
-    """Return a setting as TOML. A dictionary becomes tables, which must come last in the file."""
     if isinstance(value, str):
         return f"{name} = {json.dumps(value)}\n"
     tables = ((f"[{name}.{section}]\n", table) for section, table in value.items())
@@ -185,7 +184,6 @@ def test_an_unusable_credential_is_logged_at_start_and_sighup(tmp_path: Path) ->
 
 
 def test_a_readable_key_and_an_expired_certificate_are_logged(tmp_path: Path) -> None:
-    """SBF logs both at its start and after SIGHUP, and runs nevertheless."""
     with tempfile.TemporaryDirectory(prefix="sbf") as name:
         folder = Path(name)
         folder.chmod(0o755)  # unlike pytest's temporary folders, every user can enter the folder

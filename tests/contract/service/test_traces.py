@@ -1,5 +1,3 @@
-"""Tests of traces, from a hook's call to a switch's commands."""
-
 import subprocess
 import sys
 import threading

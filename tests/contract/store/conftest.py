@@ -1,5 +1,3 @@
-"""Fixtures of the tests of the store."""
-
 import pytest
 from network_members import RING
 from sbf_fakes.world import World

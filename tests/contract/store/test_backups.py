@@ -1,5 +1,3 @@
-"""Tests of backup files and of their restore into SQLite and PostgreSQL."""
-
 import dataclasses
 import gzip
 import stat
@@ -119,7 +117,6 @@ def test_every_table_is_in_a_backup_or_known_as_omitted(small: Small) -> None:
 
 
 def test_a_backup_is_consistent_while_sbf_writes(world: World, folder: Path) -> None:
-    """Each transaction during the backups adds a row to each of two tables. A backup has both rows, or neither row."""
     stop, differences = threading.Event(), []
 
     def write() -> None:
@@ -154,7 +151,6 @@ def test_a_restore_into_a_database_in_use_is_refused(kind: str, request: pytest.
 
 @pytest.mark.postgresql
 def test_a_replica_that_starts_before_a_restore_prevents_it(postgresql: str, small: Small) -> None:
-    """The restore waits until the replica has migrated the database. By then, the replica uses the database."""
     engine = make_engine(postgresql)
     with ThreadPoolExecutor(1) as pool, ExitStack() as replica:
         with begin_migration(engine) as migrating:
@@ -334,7 +330,6 @@ def put_long_row(small: Small, length: int) -> None:
 
 
 def test_an_error_leaves_the_database_unchanged(small: Small) -> None:
-    """A row refers to a missing row. SBF detects the error after it has inserted most rows."""
     path = small.folder / "bad.backup"
     with gzip.open(path, "wb") as file:
         writer = BackupWriter(file)

@@ -1,5 +1,3 @@
-"""Tests of cluster leases."""
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Tests of confirmations that report errors of single clusters."""
-
 from collections.abc import Mapping
 from datetime import timedelta
 

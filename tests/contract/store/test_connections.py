@@ -1,5 +1,3 @@
-"""Tests of a replica's connections to its database: their pool, and their time limits."""
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -134,7 +132,6 @@ def slow_locks(empty_postgresql: str) -> Iterator[Engine]:
 
 
 def sleep(engine: Engine, seconds: float) -> None:
-    """Send a statement that the server answers after ``seconds``."""
     with engine.connect() as connection:
         connection.execute(text(f"SELECT pg_sleep({seconds})"))
 

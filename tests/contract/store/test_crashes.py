@@ -63,7 +63,6 @@ CHANGES: dict[str, Callable[[World], object]] = {
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
 def test_a_crash_at_any_statement_leaves_all_or_nothing(world: World, change: Callable[[World], object]) -> None:
-    """No table changes before the whole change is committed."""
     prepare_clusters(world)
     before, statement = read_tables(world), 0
     while not try_change(world, change, statement + 1):

@@ -1,5 +1,3 @@
-"""Tests of the errors and log lines for statements that the database refuses."""
-
 import sqlite3
 import time
 from contextlib import closing
@@ -60,7 +58,6 @@ def test_commands_name_a_remedy_for_a_damaged_sqlite_file(words: tuple[str, ...]
 
 
 def damage(folder: Path) -> World:
-    """Return a world whose SQLite file is no database any more."""
     world = make_world(folder)
     world.furnish()
     world.store.engine.dispose()

@@ -1,5 +1,3 @@
-"""Tests of the addresses of gateways in networks."""
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

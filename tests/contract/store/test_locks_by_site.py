@@ -1,7 +1,6 @@
 """Tests of PostgreSQL locks for sites.
 
-Replicas change different sites at the same time. While one replica changes a site, other replicas wait before they
-change the same site.
+Replicas change different sites at the same time, and the same site one after the other.
 """
 
 import random
@@ -87,7 +86,6 @@ def waiting_call(world: World, call: Callable[[], PutResult]) -> Iterator[Future
 
 
 def test_a_creation_does_not_wait_for_another_sites_lock(world: World) -> None:
-    """Another replica has locked Plzeň. A creation at Plzeň waits; creations at other sites do not."""
     third = world.restarted()
     with ThreadPoolExecutor(1) as threads:
         with locked(third.store, "plzen"):
@@ -301,7 +299,6 @@ def test_overlapping_claims_of_four_replicas_never_share_a_vlan(world: World) ->
 
 
 def test_a_lost_connection_frees_the_locks_of_a_claim(world: World) -> None:
-    """PostgreSQL ends the session of a replica that has locked a site. A waiting replica then continues."""
     holds, ended = Event(), Event()
 
     def stop(session: Session) -> object:
@@ -342,10 +339,7 @@ def test_locks_of_random_overlapping_sites_never_deadlock(world: World) -> None:
 
 
 def test_creations_on_one_vlan_separated_transport_wait_for_each_other(world: World) -> None:
-    """On this transport, only the VLAN ID separates networks, and the two clusters have no site in common.
-
-    Without the lock of the transport, both could get the same VLAN ID.
-    """
+    """On this transport, only the VLAN ID separates networks, and the two clusters have no site in common."""
     world.furnish(topology=four_sites())
     third = world.restarted()
     with ThreadPoolExecutor(1) as threads:
@@ -453,7 +447,6 @@ def test_a_cluster_at_very_many_sites_locks_everything(world: World) -> None:
 
 
 def test_a_transaction_that_needs_another_site_is_repeated(world: World) -> None:
-    """At first, the transaction locks only the sites of its scope. The repeated transaction locks all sites."""
     scopes: list[LockScope | None] = []
 
     def work(unit: Unit) -> None:

@@ -1,5 +1,3 @@
-"""Tests of the migrations of the database."""
-
 import signal
 import subprocess
 import sys
@@ -100,10 +98,7 @@ def test_migrations_keep_the_release_times_of_vlan_ids(empty_database: str) -> N
 
 
 def test_a_version_1_database_keeps_rows_and_references(empty_database: str) -> None:
-    """In SQLite, a migration copies the elements to a new table. The placements remain.
-
-    The foreign keys of the placements are still checked.
-    """
+    """In SQLite, a migration copies the elements to a new table."""
     engine = make_engine(empty_database)
     written = (
         "INSERT INTO sites VALUES ('brno', true, '100-139')",
@@ -199,10 +194,9 @@ def test_the_error_names_a_file_that_is_no_database(tmp_path: Path) -> None:
 
 
 def test_vlans_on_switches_are_recorded_as_created(empty_database: str) -> None:
-    """The migration records two kinds of VLANs as created by SBF.
+    """The migration records the VLANs of SBF's last reading of the switch.
 
-    The first kind is the VLANs that SBF last read from the switch. The second kind is the VLANs that are claimed by
-    clusters that the switch has confirmed.
+    The migration also records the VLANs of clusters that the switch has confirmed.
     """
     engine = make_engine(empty_database)
     cluster = "INSERT INTO clusters (id, key, turn, attempt, owner, spec, version, state, created_at, deadline, lease_ends, quarantined)"  # noqa: E501 - all columns
@@ -258,7 +252,6 @@ def test_observed_states_of_the_other_kind_of_device_are_deleted(empty_database:
 
 
 def test_numbers_of_audit_rows_exceed_32_bits(empty_database: str) -> None:
-    """Before the migration, the last audit row has the highest number of 32 bits."""
     engine = make_engine(empty_database)
     many = "INSERT INTO audit (at, who, what) SELECT :at, 'eva', 'x' FROM (WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000) SELECT i FROM n) AS rows"  # noqa: E501 - one statement
     with engine.execution_options(virtcloud_write=True).begin() as connection:

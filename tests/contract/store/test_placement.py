@@ -196,7 +196,6 @@ def test_placed_guests_of_an_ended_member_are_no_peers(hosts: World) -> None:
 
 
 def test_a_host_without_the_images_hypervisor_gets_no_guests(hosts: World) -> None:
-    """All hosts of the topology run only LXC guests, and the image is for QEMU."""
     disk = {"sha256": "0" * 64, "size": 1, "format": "qcow2", "architecture": "x86_64", "url": "https://example.org/a"}
     assert ask(hosts, "PUT", "/v1/images/debian", disk).status_code == 201
     with pytest.raises(NoCapacity, match="host praha-h1: it runs lxc guests, and image debian is for qemu"):
@@ -215,7 +214,6 @@ def change_host(world: World, name: str, **changes: object) -> None:
 
 
 def test_the_last_place_goes_to_one_of_two_requests(hosts: World) -> None:
-    """Two replicas handle the requests at the same time. Praha has room for only one of the two guests."""
     stores = hosts.meeting_stores()
 
     def create(number: int) -> str:

@@ -1,5 +1,3 @@
-"""Tests of replicas that share a PostgreSQL database."""
-
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -178,7 +176,6 @@ def test_a_database_restart_is_a_temporary_503(world: World, postgres_server: Po
 
 
 def test_a_lost_database_is_no_error_of_a_switch(world: World, postgres_server: PostgresServer) -> None:
-    """The database restarts during a change of the switch."""
     world.settle()
     world.put("demo", spec("brno-h1"))
 

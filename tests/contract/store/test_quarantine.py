@@ -1,5 +1,3 @@
-"""Tests of the quarantine of VLAN IDs. A *declaration* states that a device no longer uses a quarantined VLAN ID."""
-
 import pytest
 from sbf_fakes.http_calls import ask, problem
 from sbf_fakes.world import World, spec
@@ -91,7 +89,6 @@ def test_a_returning_element_removes_its_remaining_configuration(world: World) -
 
 
 def test_remaining_configuration_does_not_activate_a_new_cluster(world: World) -> None:
-    """VLAN 100 is allocated again while the switch is unreachable."""
     world.put_pool("praha", "100")
     quarantine_cluster(world, "praha-sw1")
     ask(world, "POST", CLEAN, REASON)

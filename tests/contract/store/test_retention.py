@@ -175,7 +175,6 @@ def test_clusters_above_the_maximum_count_are_retained_a_week(world: World, arch
 def test_a_run_killed_before_the_deletion_archives_rows_once(
     world: World, archive: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """The process is killed after it has written the first file of a kind, before it deletes the file's rows."""
     for key in "abc":
         end_cluster(world, key)
     world.clock.advance(31 * 86400)
@@ -213,7 +212,6 @@ def test_no_row_is_deleted_if_the_disk_is_full(world: World, archive: Path, monk
 def test_the_audit_log_names_rows_archived_before_an_error(
     world: World, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk becomes full when the ended clusters are archived, and their audit rows are not."""
     end_cluster(world, "a")
     world.clock.advance(31 * 86400)
 

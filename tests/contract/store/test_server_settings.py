@@ -1,5 +1,3 @@
-"""Tests of SBF on a PostgreSQL server with an administrator's settings."""
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 

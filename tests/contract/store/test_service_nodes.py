@@ -186,7 +186,6 @@ def test_a_moved_file_server_has_addresses(world: World) -> None:
 
 
 def both(**changes: object) -> Topology:
-    """Return a topology in which both gateways of Brno have file servers."""
     return topology_with_gateways(brno=(gateway("brno-gw", nfs=FILES), gateway("brno-files", nfs=FILES, **changes)))
 
 

@@ -65,10 +65,7 @@ def read(store: Store) -> Topology:
 
 
 def test_a_change_is_prepared_in_short_turns(world: World) -> None:
-    """The thread that prepares the change holds Python's interpreter lock only for short turns.
-
-    Turns of the default length would delay every concurrent call by up to 5 ms whenever the call needs the lock.
-    """
+    """The thread that prepares the change holds Python's interpreter lock only for short turns."""
     turns_s = []
 
     def make(former: FormerTopology) -> Topology:
@@ -109,7 +106,7 @@ def test_a_change_pauses_only_outside_transactions(world: World, monkeypatch: py
 
 
 def test_no_thread_pauses_while_others_wait_for_its_topology(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A replica parses another replica's topology with a lock, for which all other calls wait."""
+    """While a replica parses another replica's topology, all other calls wait for a lock."""
     other = Store(world.store.engine)
     read(other)
     store_change(world.store, lambda topology: with_wider_elements(topology, "hosts"))
@@ -125,7 +122,6 @@ def test_stored_hosts_with_equal_keys_share_the_set_of_keys(world: World) -> Non
 
 
 def test_both_readings_of_clusters_are_equal(world: World) -> None:
-    """A change of the topology reads only some columns of clusters. The result must equal a full reading."""
     world.put("wide", spec("brno-h1", "praha-h1"))
     world.put("member", spec(hosts=["plzen-h1"], joins="wide"))
     world.put("local", spec("brno-h2", lease_s=3600))
@@ -272,7 +268,7 @@ def with_narrow_hosts(topology: Topology) -> Topology:
 
 
 def test_hosts_admission_rules_reset_no_element(world: World) -> None:
-    """Such a change also reads no cluster, because the clusters' configuration does not depend on these rules."""
+    """A cluster's configuration does not depend on these rules, so such a change reads no cluster."""
     world.put("demo", spec("brno-h1", "praha-h1"))
     world.settle()
     before = {name: world.element(name) for name in world.topology().elements}
@@ -297,7 +293,7 @@ def test_hosts_with_other_ports_are_reset(world: World) -> None:
 
 
 def test_ports_without_links_change_without_reading_clusters(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No wanted state is computed: without this rule, SBF computes the wanted states of all switches."""
+    """SBF computes no wanted state for such a change."""
     world.put("demo", spec("brno-h1", "praha-h1"))
     world.settle()
     monkeypatch.delattr("sbf_service.domain.topology_effects.compute_wanted")
@@ -367,7 +363,6 @@ def test_a_moved_host_of_a_cluster_is_a_conflict(world: World) -> None:
 
 
 def with_two_leaf_switches(topology: Topology, port_of_h4: str) -> Topology:
-    """Return ``topology`` with two leaf switches at brno, each with two hosts. ``brno-h4`` is at ``port_of_h4``."""
     document = topology.model_dump(mode="json")
     brno = document["sites"][0]
     ports = ["p1", "p2", "p3", "uplink"]

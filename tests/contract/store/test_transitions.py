@@ -1,7 +1,4 @@
-"""Tests that SQL finds exactly the clusters for which ``find_transition`` returns a transition.
-
-The tests check the condition ``HAS_DUE_TRANSITION`` and the query of ``find_due_clusters``.
-"""
+"""Tests that SQL finds exactly the clusters for which ``find_transition`` returns a transition."""
 
 from datetime import timedelta
 from random import Random

@@ -24,7 +24,6 @@ def cluster_id(world: World) -> str:
 
 
 def make_unreadable(world: World, key: str) -> str:
-    """Add a key of a later version to a cluster's spec. Return the cluster's ID."""
     with world.store.change() as unit:
         row = unit.session.scalars(select(ClusterRow).where(ClusterRow.key == key)).one()
         row.spec = json.dumps(json.loads(row.spec) | {"later_key": 1})

@@ -1,5 +1,3 @@
-"""Tests of ``sbf upgrade --check``."""
-
 import hashlib
 import shutil
 import sqlite3
@@ -45,7 +43,6 @@ def digest(file: Path) -> str:
 
 
 def test_a_database_that_cannot_be_converted_is_reported(old_database: Path) -> None:
-    """A row refers to a missing row, for example after a manual change. The check changes nothing."""
     with sqlite3.connect(old_database) as connection:
         connection.execute("INSERT INTO claims (site, vlan, cluster_id) VALUES ('nowhere', 100, 'nothing')")
     before, engine = digest(old_database), make_engine(f"sqlite:///{old_database}")
@@ -82,7 +79,7 @@ def test_a_missing_database_is_not_created(tmp_path: Path) -> None:
 
 
 def test_the_check_names_clusters_with_colliding_vlan_ids(tmp_path: Path) -> None:
-    """Earlier versions could allocate a VLAN ID twice. The test imitates this by changing a claim in the database."""
+    """Earlier versions could allocate a VLAN ID twice."""
     world = make_world(tmp_path)
     world.furnish(topology=four_sites())
     world.put("x", spec("a-h1", "d-h1"))

@@ -1,5 +1,3 @@
-"""Fixtures of the agent's tests."""
-
 import ctypes
 import os
 import threading

@@ -1,5 +1,3 @@
-"""Tests of the agent's reports of its host's capacity."""
-
 import os
 from dataclasses import dataclass, field
 from pathlib import Path

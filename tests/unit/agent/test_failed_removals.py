@@ -1,5 +1,3 @@
-"""Tests of clusters that the reconciler could not remove from the host."""
-
 from collections.abc import Callable
 
 from fake_machine import FakeElementApi, FakeManagedHost

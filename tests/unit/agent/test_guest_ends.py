@@ -110,7 +110,6 @@ def test_a_guest_must_run_as_long_as_its_last_pause(world: World) -> None:
 
 
 def test_a_guest_that_ends_in_its_first_second_is_named(world: World) -> None:
-    """The guest's start did not fail. So the host's revision is confirmed, and other clusters become active."""
     world.host.ignores_steps = True
     world.end_guest()
     world.reconcile(100)
@@ -158,7 +157,6 @@ def test_a_reset_starts_an_ended_guest_at_once(world: World) -> None:
 
 
 def test_a_guest_that_was_replaced_has_not_ended(world: World) -> None:
-    """A user requests a reset of the guest. Then the guest ends, before the agent has read the host."""
     (network, other) = world.service.document.wanted.segments
     guest = network.guests[0].model_copy(update={"starts": 1})
     world.service.want(network.model_copy(update={"guests": (guest,)}), other)

@@ -1,5 +1,3 @@
-"""Tests of the detection of a reboot, and of the reconciler's report after a reboot."""
-
 import errno
 from collections.abc import Callable
 from pathlib import Path

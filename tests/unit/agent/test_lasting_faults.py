@@ -1,5 +1,3 @@
-"""Tests of the reports about faults that no step of the agent corrects."""
-
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -23,7 +21,6 @@ WITHOUT_PORT = (
 
 
 def show_interfaces(host: FakeManagedHost, *interfaces: str) -> None:
-    """Replace the interfaces of the host's only segment."""
     (segment,) = host.observed.segments
     host.observed = replace(host.observed, segments=(replace(segment, mtus=dict.fromkeys(interfaces, 1500)),))
 
@@ -76,10 +73,7 @@ def test_a_guest_without_its_port_is_reported_while_it_lasts(
 def test_a_container_that_briefly_lacks_its_port_is_no_fault(
     reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, clock: Clock
 ) -> None:
-    """A container that reboots has no port for a moment.
-
-    The agent reports a missing port only after all readings have lacked the port for 10 s (``PORT_S``).
-    """
+    """The agent reports a missing port only after all readings have lacked the port for 10 s (``PORT_S``)."""
     for _ in range(2):
         show_interfaces(host, "eth0.100", "br100")
         for _ in range(4):

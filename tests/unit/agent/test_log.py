@@ -1,5 +1,3 @@
-"""Tests of the agent's event log."""
-
 import logging
 
 import pytest

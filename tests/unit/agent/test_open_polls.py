@@ -38,10 +38,7 @@ class ScriptedSbf:
 
 
 def open_poll(sbf: ScriptedSbf) -> tuple[OpenPoll, list[Callable[[], None]]]:
-    """Return a poll and a list. The poll starts no threads, but adds the functions of the threads to the list.
-
-    The test calls these functions.
-    """
+    """Return a poll and a list. The poll starts no threads, but adds the functions of the threads to the list."""
     threads: list[Callable[[], None]] = []
     return OpenPoll(sbf, threads.append), threads
 

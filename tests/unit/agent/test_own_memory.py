@@ -1,5 +1,3 @@
-"""Tests of the memory of the agent's process."""
-
 import subprocess
 import sys
 

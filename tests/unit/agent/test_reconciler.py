@@ -1,5 +1,3 @@
-"""Tests of the reconciler with an SBF and a host in memory."""
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -107,7 +105,6 @@ def test_filters_are_set_and_removed_with_the_guests(
 def test_no_guest_starts_on_a_port_without_filters(
     reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make
 ) -> None:
-    """The second guest belongs to another cluster, which joins the network. This guest does not start either."""
     host.observed, host.refuses_filters = ObservedHost(filters=ObservedFilters()), True
     network = make_segment("a", 100, ("g1", "g2"))
     of_member = network.guests[1].model_copy(update={"cluster": "m1"})

@@ -1,5 +1,3 @@
-"""Tests of the reconciler after errors of steps."""
-
 from collections.abc import Callable
 from dataclasses import replace
 

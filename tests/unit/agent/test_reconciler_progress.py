@@ -1,5 +1,3 @@
-"""Tests of the reconciler's progress reports, and of steps that wait for the fetch of an image."""
-
 from collections.abc import Callable
 
 from fake_machine import FakeElementApi, FakeManagedHost

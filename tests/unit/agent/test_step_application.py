@@ -1,8 +1,4 @@
-"""Tests of the application of steps. Starts of guests are applied in parallel.
-
-The last tests concern held networks. A network is held if SBF requires that the host creates no part of the network,
-because the network's VLAN ID may still be in use elsewhere (`UNCHECKED_NETWORK`).
-"""
+"""Tests of the application of steps. Starts of guests are applied in parallel."""
 
 import threading
 import time

@@ -1,5 +1,3 @@
-"""Tests of the supervision of threads, the notifications to systemd, and the request to stop."""
-
 import os
 import signal
 import socket

@@ -1,5 +1,3 @@
-"""Tests of ``virtcloud access uninvite``."""
-
 import json
 from typing import Any
 

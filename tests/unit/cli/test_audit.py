@@ -1,5 +1,3 @@
-"""Tests of ``virtcloud audit``."""
-
 import json
 import time
 from itertools import islice

@@ -1,5 +1,3 @@
-"""Tests of the commands that show, watch, share, extend and delete clusters."""
-
 import json
 import time
 from datetime import UTC, datetime

@@ -1,5 +1,3 @@
-"""Tests of ``virtcloud cluster create``."""
-
 import json
 import signal
 from pathlib import Path

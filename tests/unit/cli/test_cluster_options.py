@@ -1,5 +1,3 @@
-"""Tests of the options and the spec file of ``virtcloud cluster create``."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""Tests of ``virtcloud cluster publish``, ``unpublish`` and ``publications``."""
-
 from typing import Any
 
 import pytest

@@ -1,5 +1,3 @@
-"""Tests of ``virtcloud cluster traffic``, and of the traffic in ``cluster show``."""
-
 import json
 
 import pytest

@@ -1,5 +1,3 @@
-"""Tests of ``virtcloud cluster verify``."""
-
 import json
 
 import pytest

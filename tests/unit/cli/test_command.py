@@ -1,5 +1,3 @@
-"""Tests of the entry point of the command ``virtcloud``."""
-
 import subprocess
 import sys
 import tomllib

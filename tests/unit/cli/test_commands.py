@@ -1,5 +1,3 @@
-"""Tests of simple commands, and of rules that hold for all commands."""
-
 import json
 import os
 import subprocess
@@ -116,7 +114,6 @@ def _commands(command: click.Command, *names: str) -> Iterator[tuple[str, ...]]:
 
 
 def _parameter_types() -> dict[str, Any]:
-    """Return the types of all options and arguments of all commands."""
     types = {}
     for names in _commands(main):
         command: click.Command = main

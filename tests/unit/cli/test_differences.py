@@ -1,5 +1,3 @@
-"""Tests of the output of dry runs, differences and reconciliations."""
-
 import json
 from typing import Any
 

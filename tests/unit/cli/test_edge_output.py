@@ -1,5 +1,3 @@
-"""Tests of the output about provider edges, and about clusters that use provider edges."""
-
 import json
 
 import pytest

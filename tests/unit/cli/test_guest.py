@@ -1,5 +1,3 @@
-"""Tests of ``virtcloud guest``: the power state of guests, and clones of guests as images."""
-
 import sys
 import time
 from typing import Any
@@ -90,7 +88,6 @@ def test_a_clone_whose_stop_fails_starts_the_guest_again(
 def test_a_clone_waits_for_a_guest_that_is_stopping(
     run: RunCommand, demo: FakeSbf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The user stopped the guest, but the guest's host has not confirmed the stop."""
     confirmed: list[bool] = []
 
     def clone(guest: ClusterGuest, *_arguments: object) -> CatalogueImage:
@@ -107,7 +104,6 @@ def test_a_clone_waits_for_a_guest_that_is_stopping(
 def test_a_clone_stops_a_guest_that_was_started_meanwhile(
     run: RunCommand, demo: FakeSbf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While the command waits for the end of the guest, another user starts the guest."""
     powers: list[GuestPower] = []
     starts = iter(["on"])
     poll = ClusterGuest._poll
@@ -182,7 +178,6 @@ def test_a_failed_start_after_a_clone_reports_the_ready_image(
 
 
 def test_a_clone_reports_the_command_if_the_start_is_refused(run: RunCommand, sbf_ends: list[VirtcloudError]) -> None:
-    """The token expired during the copy."""
     sbf_ends.append(Unauthenticated("the token has expired"))
     assert run("guest", "clone", "demo", "g1", "mine", "--stop").stderr.splitlines()[-1] == (
         "virtcloud: image mine is not complete: the session was interrupted: SBF stops; guest g1 may still be stopped: "

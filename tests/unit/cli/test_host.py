@@ -1,5 +1,3 @@
-"""Tests of the list of images in a host's image folder."""
-
 import json
 import os
 import shutil

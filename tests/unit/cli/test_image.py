@@ -1,5 +1,3 @@
-"""Tests of commands about images."""
-
 import json
 import os
 import sys

@@ -1,5 +1,3 @@
-"""Tests of ``virtcloud key``."""
-
 import json
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Tests of the legacy commands of ``sbf`` for schedulers."""
-
 from xml.etree import ElementTree as ET
 
 import pytest

@@ -1,5 +1,3 @@
-"""Tests of the changes of pools by ``virtcloud netbox import``."""
-
 from dataclasses import dataclass, field
 
 import pytest

@@ -1,5 +1,3 @@
-"""Tests of ``virtcloud pool``."""
-
 import pytest
 from cli_calls import RunCommand
 from fake_machine.clusters import DOCUMENTS, SITE, FakeSbf

@@ -1,5 +1,3 @@
-"""Tests of tables in terminals and pipes, and of the suggestion for a misspelt command."""
-
 import sys
 
 import pytest

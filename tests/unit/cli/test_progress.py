@@ -1,5 +1,3 @@
-"""Tests of the display of a cluster's progress on stderr."""
-
 from io import StringIO
 from itertools import count
 

@@ -1,5 +1,3 @@
-"""Tests of the output and exit codes of ``virtcloud site verify``."""
-
 from typing import Any
 
 import pytest

@@ -1,5 +1,3 @@
-"""Tests of the sheets that ``virtcloud site prepare`` prints."""
-
 import pytest
 from cli_calls import RunCommand
 from fake_machine.clusters import DOCUMENTS

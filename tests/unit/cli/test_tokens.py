@@ -1,5 +1,3 @@
-"""Tests of ``virtcloud token``."""
-
 import json
 from pathlib import Path
 

@@ -54,7 +54,6 @@ def test_a_file_without_a_version_is_not_sent(run: RunCommand, sbf: FakeSbf) -> 
 
 
 def test_a_file_without_a_version_is_refused_without_a_difference(run: RunCommand, sbf: FakeSbf) -> None:
-    """The command shows no difference and reads no device."""
     result = run("topology", "set", "-", stdin=json.dumps(OTHER))
     assert (result.stdout, sbf.put) == ("", [])
     assert "+name: other" not in result.stderr

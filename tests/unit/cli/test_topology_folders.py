@@ -1,5 +1,3 @@
-"""Tests of topologies in folders with a file for each site."""
-
 from pathlib import Path
 
 import pytest

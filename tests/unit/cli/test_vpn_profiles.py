@@ -1,5 +1,3 @@
-"""The wait of new VPN profiles for the gateways."""
-
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime

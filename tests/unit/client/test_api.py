@@ -1,5 +1,3 @@
-"""Tests of the Python API."""
-
 import json
 import pickle
 import re

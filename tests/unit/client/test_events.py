@@ -1,5 +1,3 @@
-"""Tests of the changes between two views of a cluster."""
-
 from datetime import timedelta
 
 from fake_machine.clusters import view

@@ -1,5 +1,3 @@
-"""Tests of commands on many guests over ssh, and of the explanation of failures."""
-
 import pytest
 
 from virtcloud.client.guest_commands import GuestResult, make_command, require_success

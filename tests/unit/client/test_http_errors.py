@@ -1,5 +1,3 @@
-"""Tests of the pause before a repeated call."""
-
 from virtcloud.client.http_errors import compute_retry_pause
 from virtcloud.model.errors import ServiceStopping, ServiceUnreachable, TooManyRequests
 

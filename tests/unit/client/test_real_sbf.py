@@ -1,5 +1,3 @@
-"""Tests of the client with a real SBF."""
-
 from collections.abc import Callable, Iterator
 
 import pytest

@@ -83,10 +83,9 @@ def test_several_sources_need_a_folder(tmp_path: Path) -> None:
 
 
 def test_a_copy_removes_only_folders_of_killed_copies(tmp_path: Path) -> None:
-    """The name of a copy's temporary folder contains the process ID of the copy.
+    """A copy's folder has the copy's process ID in its name. If no process has this ID, the copy was killed.
 
-    Process 1 is running. No process ID exceeds 2^22 (proc(5)). A folder whose name contains a higher process ID
-    therefore counts as the folder of a killed copy.
+    Process 1 always runs. Process 2^23 cannot exist, because no process ID exceeds 2^22 (proc(5)).
     """
     here = f".virtcloud-{platform.node()}"
     kept = {f"{here}-1-running", f".virtcloud-other-{1 << 23}-x", ".virtcloud-mine", f"{here}-x", f"{here}-²-x"}

@@ -1,5 +1,3 @@
-"""Tests of the settings with which a user's computer becomes a cluster's router."""
-
 from datetime import UTC, datetime
 
 import pytest

@@ -1,5 +1,3 @@
-"""Tests of the arguments with which ssh reaches guests."""
-
 import os
 import subprocess
 from pathlib import Path

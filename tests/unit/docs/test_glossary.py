@@ -1,5 +1,3 @@
-"""Tests of the glossary."""
-
 import re
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Test of the examples on the page "test your own hook"."""
-
 import inspect
 import re
 from pathlib import Path

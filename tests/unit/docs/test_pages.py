@@ -1,5 +1,3 @@
-"""Tests of the documentation's pages."""
-
 import os
 import re
 import subprocess

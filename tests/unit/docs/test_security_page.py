@@ -1,5 +1,3 @@
-"""Tests of the security page."""
-
 import ast
 import re
 from functools import cache

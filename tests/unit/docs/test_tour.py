@@ -1,5 +1,3 @@
-"""Tests of the tour of the source."""
-
 import asyncio
 import re
 import sys

@@ -1,5 +1,3 @@
-"""Tests of the systemd units."""
-
 import re
 from pathlib import Path
 

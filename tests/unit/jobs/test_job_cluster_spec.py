@@ -1,5 +1,3 @@
-"""Tests of the cluster spec that is built from a job's request and hosts."""
-
 from typing import Any
 
 import pytest

@@ -1,5 +1,3 @@
-"""Tests of the request line of a job."""
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,5 +1,3 @@
-"""Tests of the request file of a job."""
-
 from typing import Any
 
 import pytest

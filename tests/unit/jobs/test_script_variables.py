@@ -1,5 +1,3 @@
-"""Tests of the commands that set the variables of a job's script."""
-
 import subprocess
 
 from virtcloud.jobs.script_variables import SCRIPT_VARIABLES, render_shell_commands

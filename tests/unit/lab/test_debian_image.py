@@ -1,5 +1,3 @@
-"""Tests of the builds of Debian images."""
-
 import os
 import platform
 import tarfile
@@ -105,7 +103,6 @@ def test_the_next_build_removes_a_killed_build(tmp_path: Path, cache: Path, monk
 
 
 def test_a_build_waits_for_mmdebstrap_of_a_killed_builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The builder is killed, but its mmdebstrap, which has inherited the builder's lock, continues to write."""
     install_mmdebstrap(tmp_path, monkeypatch)
     (tmp_path / "wait").touch()
     builder = os.fork()

@@ -1,5 +1,3 @@
-"""Errors at the start of a lab, and the choice of Python by ``setup/install``."""
-
 import errno
 import os
 import shutil

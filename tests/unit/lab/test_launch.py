@@ -1,5 +1,3 @@
-"""Tests of the start of a lab."""
-
 import os
 import signal
 import subprocess

@@ -1,5 +1,3 @@
-"""Tests of the layout of the default lab."""
-
 from dataclasses import replace
 
 import pytest

@@ -1,5 +1,3 @@
-"""Tests of the lab's network between the sites."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""Tests of requests to a node whose first process has ended."""
-
 import signal
 import socket
 import threading

@@ -1,5 +1,3 @@
-"""The layout of a lab with an Open vSwitch and link aggregates."""
-
 from pathlib import Path
 
 import pytest

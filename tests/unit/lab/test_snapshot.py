@@ -1,5 +1,3 @@
-"""Tests of the shell script that lists the running guests of a host."""
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Tests of the spec of a cluster, and of the transitions of its lifecycle."""
-
 import time
 
 import pytest

@@ -1,5 +1,3 @@
-"""Tests of destinations in a topology."""
-
 import pytest
 
 from virtcloud.model.errors import BadInput

@@ -1,5 +1,3 @@
-"""Tests of durations in the notation that users enter and read."""
-
 import pytest
 
 from virtcloud.model.durations import format_duration, parse_duration

@@ -1,5 +1,3 @@
-"""Tests of the difference between wanted and observed circuits of provider edges."""
-
 from virtcloud.model.edge import Circuit, CircuitRemnant, EdgeDifference, EdgeObserved, EdgeWanted, compare_edge
 from virtcloud.model.values import Name, PortName, VlanId
 

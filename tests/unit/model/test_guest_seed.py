@@ -1,5 +1,3 @@
-"""Seeds and peers of guests."""
-
 import subprocess
 from pathlib import Path
 

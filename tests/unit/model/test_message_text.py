@@ -1,5 +1,3 @@
-"""Tests of the text of log lines."""
-
 import logging
 
 from virtcloud.model.message_text import OneLineFormatter, format_event, list_known

@@ -1,5 +1,3 @@
-"""Tests of a topology in which one site is replaced."""
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Tests of users' SSH keys."""
-
 import subprocess
 from pathlib import Path
 

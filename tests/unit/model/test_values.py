@@ -1,5 +1,3 @@
-"""Tests of values that the model validates."""
-
 import pytest
 
 from virtcloud.model.document import Document

@@ -1,5 +1,3 @@
-"""Tests of sets of VLAN IDs."""
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,5 +1,3 @@
-"""Tests of the alert rules and dashboards in monitoring/."""
-
 import json
 import re
 import subprocess

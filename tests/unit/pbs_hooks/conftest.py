@@ -1,5 +1,3 @@
-"""Fixtures of the hooks' tests."""
-
 from collections.abc import Iterator
 
 import pytest

@@ -32,8 +32,7 @@ def shared_stage(world: FakeWorld, tmp_path_factory: pytest.TempPathFactory) -> 
 def stage(shared_stage: ScenarioStage) -> Iterator[ScenarioStage]:
     """Yield the stage that all tests of this module share, with an empty list of jobs.
 
-    After the test, delete the test's unfinished jobs, and check that all switches and hosts return to their initial
-    state.
+    After the test, check that all switches and hosts return to their initial state.
     """
     shared_stage.jobs.clear()
     yield shared_stage

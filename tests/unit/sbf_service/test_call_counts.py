@@ -1,5 +1,3 @@
-"""Tests of the counts of calls for rate limits."""
-
 import time
 from dataclasses import dataclass, field
 

@@ -1,5 +1,3 @@
-"""Tests of the address of the database."""
-
 import pytest
 
 from sbf_service.database_address import hide_password, parse_address

@@ -1,7 +1,4 @@
-"""Tests of the garbage collector's thresholds.
-
-The thresholds apply to a whole process, so the tests start a separate process.
-"""
+"""Tests of the garbage collector's thresholds."""
 
 import subprocess
 import sys

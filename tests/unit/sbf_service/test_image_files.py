@@ -1,5 +1,3 @@
-"""Tests of the files of uploaded images."""
-
 import errno
 import fcntl
 import os

@@ -77,7 +77,6 @@ class BusyProcess:
         self.used += work
 
     def pause_after(self, work_s: float) -> float:
-        """Return the duration of the pause after ``work_s`` seconds of work."""
         pauses = Pauses(lambda: self.now, lambda: self.used, self.sleep)
         self.now += work_s
         before = self.now

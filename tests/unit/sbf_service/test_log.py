@@ -1,5 +1,3 @@
-"""Tests of the event log's format."""
-
 import logging
 
 import pytest

@@ -75,7 +75,6 @@ def test_other_faults_of_the_event_loop_keep_their_traceback(caplog: pytest.LogC
 
 @asynccontextmanager
 async def serve(app: FastAPI) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """Start a server, and connect to it."""
     config, state = uvicorn.Config(app, timeout_keep_alive=60, lifespan="off"), ServerState()
     config.load()
     server = await asyncio.get_running_loop().create_server(lambda: PeerHttpProtocol(config, state, {}), "127.0.0.1", 0)

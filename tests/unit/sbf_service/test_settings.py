@@ -1,5 +1,3 @@
-"""Tests of the settings of SBF."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""Tests of the reload of settings."""
-
 import logging
 from pathlib import Path
 

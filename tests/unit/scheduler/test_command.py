@@ -1,5 +1,3 @@
-"""Tests of the runs of commands of a batch system."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""Tests of the sdist and the wheels."""
-
 import email
 import shutil
 import subprocess

@@ -1,5 +1,3 @@
-"""Tests of lint rules that pyproject.toml adds to ruff's rules."""
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Fixtures of the tests of images."""
-
 from pathlib import Path
 
 import pytest

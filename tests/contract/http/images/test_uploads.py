@@ -1,5 +1,3 @@
-"""Tests of uploads of images over HTTP."""
-
 import errno
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -39,7 +37,7 @@ def test_the_same_upload_again_changes_nothing(world: World, folder: Path, alice
 
 @pytest.mark.parametrize("left", [None, QCOW2[:-1]], ids=["missing", "truncated"])
 def test_a_repeated_upload_restores_a_lost_file(world: World, folder: Path, alice: str, left: bytes | None) -> None:
-    """A file can be lost, for example if the database was restored from a backup but the folder of images was not."""
+    """A file is lost, for example, if only the database was restored from a backup."""
     first = upload(world, alice)
     file = folder / content(QCOW2)["sha256"]
     file.unlink()
@@ -150,7 +148,6 @@ def test_the_quota_limits_the_size_of_stored_images(world: World, folder: Path, 
 
 
 def test_the_quota_counts_running_uploads_of_the_same_user(world: World, folder: Path, alice: str) -> None:
-    """The uploads of other users, and files that a killed process left, do not count."""
     settings = world.service.settings.model_copy(update={"quota": QuotaLimits(images_mb=1)})
     world.service = SbfService(**(vars(world.service) | {"settings": settings}))
     file, large = QCOW2 + bytes(600 << 10), 600 << 10

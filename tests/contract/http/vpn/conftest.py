@@ -1,5 +1,3 @@
-"""Fixtures of the tests of VPN access."""
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,4 @@
-"""Tests of ``virtcloud access`` against a real SBF.
-
-One test runs the real openvpn with a profile that the command wrote.
-"""
+"""Tests of ``virtcloud access`` against a real SBF."""
 
 import os
 import shutil
@@ -98,7 +95,6 @@ def test_a_profile_is_written_for_its_owner_only(served: Served) -> None:
 
 
 def test_a_call_waits_until_elements_confirm_a_profile(served: Served) -> None:
-    """The agents of the gateways stay silent, so the profile stays pending until they answer again."""
     served.world.dead_hosts |= {"brno-gw", "brno-gw2"}
     served.run("profile", "demo", "--device", "laptop", "--no-wait")
     with served.connect() as client:

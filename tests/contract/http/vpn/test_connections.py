@@ -1,5 +1,3 @@
-"""Tests of gateways' reports of VPN connections."""
-
 import httpx
 import pytest
 from sbf_fakes.http_calls import ask, problem

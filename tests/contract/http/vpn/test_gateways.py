@@ -1,5 +1,3 @@
-"""Tests of the gateways of clusters with VPN."""
-
 import pytest
 from sbf_fakes.http_calls import ask, problem
 from sbf_fakes.vpn_world import devices, gateway, make_profile, put, stop_agent, topology_with_gateways

@@ -1,5 +1,3 @@
-"""Tests of file servers with the real NFS-Ganesha."""
-
 import fcntl
 import json
 import os
@@ -46,10 +44,7 @@ def run_mount(*command: str) -> None:
 
 
 class FileGateway:
-    """A gateway with one owner's file system.
-
-    The fixture ``in_network`` runs the gateway in a separate network namespace and a separate mount namespace.
-    """
+    """A gateway with one owner's file system."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -153,10 +148,7 @@ def test_files_outside_of_the_exports_are_not_reached(in_network: Run) -> None:
 
 
 def test_a_handle_from_a_former_export_opens_no_file(in_network: Run) -> None:
-    """A client can send any file handle.
-
-    In this test, the client sends the handle of a file in a folder that was exported earlier.
-    """
+    """A client can send any file handle, here the handle of a file in a formerly exported folder."""
 
     def scenario() -> None:
         with opened() as gateway:

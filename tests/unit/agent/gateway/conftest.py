@@ -1,5 +1,3 @@
-"""Fixtures of the tests of gateways."""
-
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path

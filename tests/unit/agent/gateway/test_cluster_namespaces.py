@@ -151,8 +151,6 @@ def read_neighbours() -> dict[str, str]:
 
 
 def test_guests_learn_the_mac_address_of_a_new_gateway(with_gateway: Callable[..., object]) -> None:
-    """The guest has cached the MAC address of the former gateway."""
-
     def work(gateway: Gateway) -> object:
         gateway.namespaces.ensure_no_namespace("c100")
         for address in (GATEWAY4, GATEWAY6):
@@ -290,9 +288,9 @@ def test_a_removed_network_leaves_no_port_mount_or_folder(with_gateway: Callable
 
 
 def test_a_network_with_another_vlan_id_gets_a_new_link(with_gateway: Callable[..., object]) -> None:
-    """The link ``vu100`` has its other end in the network's namespace. The removal of the segment must delete the link.
+    """The network keeps its namespace when its VLAN ID changes from 100 to 300.
 
-    The network keeps its namespace when its VLAN ID changes from 100 to 300.
+    The link ``vu100`` has its other end in this namespace. The removal of the segment must delete the link.
     """
 
     def work(gateway: Gateway) -> object:
@@ -325,10 +323,9 @@ def test_a_fault_of_the_program_is_reported_in_one_line() -> None:
 
 
 def test_refused_addresses_of_the_gateway_are_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A namespace drops packets to those addresses of the gateway that were last written to the namespace.
+    """A namespace drops packets to the addresses of the gateway that were last written to the namespace.
 
-    If a failed write were not repeated, guests could reach a new address of the gateway until the gateway's addresses
-    change again.
+    Without a repeated write, guests could reach a new address of the gateway.
     """
     answers: list[dict[str, Any]] = [{"error": "busy"}, {}, {}]
     written = []
@@ -349,7 +346,6 @@ def test_refused_addresses_of_the_gateway_are_written_again(tmp_path: Path, monk
 def test_correct_sets_repeats_a_failed_write_of_gateway_addresses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`receive` fails to write the gateway's addresses. `correct_sets` writes them again, with addresses of FQDNs."""
     written: list[Any] = []
 
     def refuse(requests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -369,7 +365,6 @@ def test_correct_sets_repeats_a_failed_write_of_gateway_addresses(
 def test_resolved_fqdns_are_written_with_the_newest_gateway_addresses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`receive` writes a new address of the gateway while the thread that resolves FQDNs waits for the lock."""
     written: list[Any] = []
 
     def accept(requests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

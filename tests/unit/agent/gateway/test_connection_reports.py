@@ -1,5 +1,3 @@
-"""Tests of a gateway's reports to SBF about the connected VPN devices and SSH users."""
-
 import threading
 from datetime import UTC, datetime
 

@@ -67,8 +67,7 @@ class NamedWorld:
     def fetch(self, *addresses: str) -> list[str]:
         """Connect from the guest to each address. Return one item for each address, in the same order.
 
-        If a server accepted the connection, the item is the source address that the server saw: the gateway's address.
-        Otherwise the item is ``none``.
+        An item is the source address that the server saw, or ``none`` if no server accepted the connection.
         """
         return [self.world.fetch(address) for address in addresses]
 
@@ -195,8 +194,6 @@ FORBIDDEN = {
 
 
 def test_dns_rebinding_admits_no_forbidden_address(gateway: Named) -> None:
-    """The DNS answer contains the server's address, and addresses of the gateway and of its neighbours."""
-
     def work(world: NamedWorld) -> object:
         world.world.ip(f"route replace 203.0.113.0/24 via {ADMINISTRATOR}")
         world.resolve(SERVER, *FORBIDDEN.values())
@@ -207,8 +204,6 @@ def test_dns_rebinding_admits_no_forbidden_address(gateway: Named) -> None:
 
 
 def test_the_addresses_of_sbf_are_not_admitted(gateway: Named, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The agent's settings contain SBF's name, and SBF is in the outside network."""
-
     def work(world: NamedWorld) -> object:
         monkeypatch.setattr(world.world.fqdns, "_sbf_host", "sbf.example.org")
         world.dns.answer({"sbf.example.org": [OTHERS[0]], NAME: [SERVER, *OTHERS]})
@@ -320,8 +315,6 @@ def test_drift_of_the_addresses_is_corrected(gateway: Named, fault: str) -> None
 
 
 def test_a_restarted_agent_keeps_the_addresses_until_an_answer(gateway: Named) -> None:
-    """Before its first DNS request, a restarted agent changes no addresses in the packet filters."""
-
     def work(world: NamedWorld) -> object:
         world.world.start_agent()
         world.request()
@@ -333,7 +326,6 @@ def test_a_restarted_agent_keeps_the_addresses_until_an_answer(gateway: Named) -
 
 
 def test_after_a_reboot_the_last_answers_are_admitted(gateway: Named, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the reboot, the kernel has no tables, and the DNS server does not answer yet."""
     monkeypatch.setattr(fqdn_addresses, "LIMIT_S", 0.3)
 
     def work(world: NamedWorld) -> object:

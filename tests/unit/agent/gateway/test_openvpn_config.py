@@ -1,5 +1,3 @@
-"""Tests of the configuration of OpenVPN servers."""
-
 from pathlib import Path
 
 from vpn_documents import make_server
@@ -9,7 +7,10 @@ from virtcloud.model.vpn import VpnProtocol
 
 
 def test_devices_connect_again_before_a_server_refuses_them() -> None:
-    """After a refusal, the device's program ends. The server's limit of a silent device is twice the keepalive."""
+    """After a refusal, the device's program ends.
+
+    For a server, OpenVPN doubles the second number of ``keepalive`` (openvpn(8)).
+    """
     config = render_config(make_server(), VpnProtocol.UDP, ServerAccount("nobody", "nogroup"), Path("/"), ipv6=False)
     (server_waits,) = [int(line.split()[1]) for line in config.splitlines() if line.startswith("hand-window ")]
     silence = int(KEEPALIVE.split()[1])

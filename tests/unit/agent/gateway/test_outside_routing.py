@@ -1,7 +1,6 @@
 """Tests of routers on the real kernel.
 
-All tests use one gateway with two identical clusters, an outside network, and a management network. The clusters may
-reach port 8080 of any address. So only the gateway's own rules protect forbidden addresses.
+All tests use one gateway with two identical clusters, an outside network, and a management network.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,10 +15,7 @@ from virtcloud.agent.gateway.outside_difference import find_outside_faults
 
 @pytest.fixture(scope="module")
 def gateway(unshare: Callable[[], None]) -> Iterator[Run]:
-    """Create the gateway and the routers of both clusters. Yield a function that runs code in the gateway's namespace.
-
-    Servers run in the outside network, in the management network, on the gateway and on the second cluster's guest.
-    """
+    """Create the gateway and both clusters' routers. Yield a function that runs code in the gateway's namespace."""
 
     def prepare(made: Surroundings, stack: ExitStack) -> None:
         for server in ("server", "admin", "", "guest200"):
@@ -61,7 +57,6 @@ def test_a_guest_reaches_no_metadata_service_outside(gateway: Run) -> None:
 
 
 def test_a_guest_does_not_reach_another_cluster(gateway: Run) -> None:
-    """Each cluster's namespace has a link to the gateway. The guest tries the namespaces' addresses on both links."""
     assert gateway(lambda world: [world.fetch(address) for address in ("100.64.1.145", "100.64.0.201")]) == ["none"] * 2
 
 
@@ -88,10 +83,7 @@ def test_nobody_outside_reaches_a_guest(gateway: Run, address: str) -> None:
     ],
 )
 def test_a_broken_filter_in_a_namespace_opens_nothing(gateway: Run, computer: str, address: str, port: int) -> None:
-    """Even if the clusters' filters accept all packets, the main namespace's rules drop the forbidden packets.
-
-    The gateway routes packets for 10.0.0.5 to the second cluster.
-    """
+    """Even if the clusters' filters accept all packets, the main namespace's rules drop the forbidden packets."""
 
     def work(world: Surroundings) -> str:
         world.ip("route replace 10.0.0.0/24 via 100.64.1.145")
@@ -143,8 +135,6 @@ def test_drift_of_a_router_is_corrected(gateway: Run, fault: str) -> None:
 
 
 def test_a_missing_outside_interface_is_a_fault_until_it_exists(gateway: Run) -> None:
-    """The agent's other steps succeed nevertheless."""
-
     def find_faults(world: Surroundings) -> list[str]:
         observed = world.outside.read(world.kernel.list_interfaces())
         return [fault for segment in world.segments for fault in find_outside_faults(segment, observed)]

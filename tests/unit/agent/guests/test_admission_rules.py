@@ -1,5 +1,3 @@
-"""Tests of the host's admission rules."""
-
 import os
 from collections.abc import Callable
 from pathlib import Path

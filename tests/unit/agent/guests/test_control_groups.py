@@ -1,7 +1,4 @@
-"""Tests of the limits of containers. A folder replaces the kernel's control groups.
-
-The tests in the lab use the kernel's control groups.
-"""
+"""Tests of the limits of containers."""
 
 import os
 import subprocess
@@ -89,7 +86,7 @@ def test_systemd_limits_each_start_of_a_container_once(commands: list[list[str]]
 def test_a_limit_that_was_not_set_is_set_later(
     commands: list[list[str]], groups: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """During a reboot, the container has no process. The agent logs one line for several failures."""
+    """During a reboot, the container has no process."""
     (groups / "vc-a-g1.pid").rename(groups / "kept")
     tried = ControlGroups()
     assert [tried.limit_started("vc-a-g1", 100, "101 5000") for _ in range(2)] == ["101 5000", "101 5000"]

@@ -1,5 +1,3 @@
-"""Tests of the preparation of guests' domains. The hypervisor is a fake in memory."""
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal

@@ -1,5 +1,3 @@
-"""Tests of the disks of virtual machines, with qemu-img."""
-
 import json
 import os
 import shutil
@@ -55,7 +53,6 @@ def test_a_disk_has_the_size_of_the_spec(
 
 
 def test_a_disk_without_a_record_is_created_again(folder: Path, image: QemuImage, make_guest: MakeGuest) -> None:
-    """A power failure interrupted the creation of the disk, which is therefore incomplete."""
     (folder / "disk.qcow2").write_bytes(b"")
     ensure_disks(folder, image, make_guest())
     assert describe(folder / "disk.qcow2")["format"] == "qcow2"
@@ -237,7 +234,6 @@ def test_a_truncated_image_is_refused(
 def test_a_broken_qemu_img_is_named(
     folder: Path, full_image: QemuImage, make_guest: MakeGuest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Instead of a report in JSON, the fake ``qemu-img`` prints text that is not UTF-8, and ends with exit code 0."""
     program = tmp_path / "qemu-img"
     program.write_text("#!/bin/sh\nprintf 'beh\\370me'\nprintf 'chyba' >&2\n")
     program.chmod(0o755)

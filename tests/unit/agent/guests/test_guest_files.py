@@ -1,5 +1,3 @@
-"""Tests of the files of guests on QEMU."""
-
 import errno
 import shutil
 import subprocess

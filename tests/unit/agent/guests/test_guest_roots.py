@@ -23,8 +23,8 @@ RAW_SOCKETS = struct.pack("<5I", 0x02000001, 1 << 13, 0, 0, 0)  # capabilities(7
 def shifted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Run a test once for each way in which the agent shifts the owners of an image's files.
 
-    "mount": by an idmapped mount. "files": by a change of each file's owner. The agent changes the files if the kernel
-    or the file system does not support idmapped mounts.
+    "mount": by an idmapped mount. "files": by a change of each file's owner, for a kernel or file system without
+    idmapped mounts.
     """
 
     def refuse(*_: object) -> None:

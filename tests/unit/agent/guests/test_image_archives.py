@@ -1,5 +1,3 @@
-"""Tests of images that are archives of root file systems."""
-
 import io
 import os
 import shutil

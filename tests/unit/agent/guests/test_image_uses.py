@@ -44,7 +44,6 @@ class ImageUser:
         return source
 
     def fetch(self, image: str) -> ImageSource:
-        """Fetch an image that no guest uses."""
         self.host.server.data = QCOW2 + image.encode()
         self.host.get(source := self.host.source(), "unused")
         shutil.rmtree(self.host.path / "guests/unused")

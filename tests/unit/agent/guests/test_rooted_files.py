@@ -78,8 +78,6 @@ def test_endless_renames_elsewhere_do_not_stop_the_agent(
 
 
 def test_a_folder_never_has_a_wrong_owner(files: RootedFiles, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The agent is killed before it sets the owner."""
-
     def kill(*_: object) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 

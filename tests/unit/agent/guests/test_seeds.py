@@ -46,7 +46,6 @@ def test_only_the_user_can_read_the_clusters_key() -> None:
 
 
 def test_boot_commands_write_the_names_of_peers(tmp_path: Path) -> None:
-    """The test runs the boot commands in this machine's shell, with ``tmp_path`` instead of /etc."""
     for command in read_user_data()["bootcmd"]:
         subprocess.run(["sh", "-euc", command.replace("/etc", str(tmp_path))], check=True)  # noqa: S603, S607
     guest = seeded_guest()

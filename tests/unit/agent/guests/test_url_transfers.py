@@ -96,8 +96,7 @@ def answer_once(listener: socket.socket) -> None:
 def test_a_server_is_reached_at_its_second_address(monkeypatch: pytest.MonkeyPatch) -> None:
     """No server listens at the first address.
 
-    A host without IPv6 is in the same situation if the server's first address is an IPv6 address: the host can connect
-    only to one of the server's other addresses.
+    A host without IPv6 is in the same situation if the server's first address is an IPv6 address.
     """
     with socket.socket() as closed, socket.socket() as listener:
         closed.bind(("127.0.0.1", 0))

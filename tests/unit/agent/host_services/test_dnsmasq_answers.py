@@ -1,5 +1,3 @@
-"""Tests of the answers of dnsmasq servers on the real kernel."""
-
 import shutil
 from collections.abc import Callable
 from typing import Any

@@ -1,5 +1,3 @@
-"""Tests of the settings and names of a cluster's dnsmasq."""
-
 from typing import Any
 
 import pytest

@@ -1,5 +1,3 @@
-"""Tests of the answers of metadata services on the real kernel."""
-
 import shutil
 import socket
 import time

@@ -69,10 +69,7 @@ def test_a_guest_without_a_seed_receives_its_name() -> None:
 
 
 def test_a_cloud_config_that_cannot_be_merged_affects_one_guest() -> None:
-    """A mistake in one guest's cloud-config must not stop the services of other guests.
-
-    The other guests can belong to other clusters of the same network.
-    """
+    """A mistake in one guest's cloud-config must not stop the services of other guests."""
     seed = seeded_guest().seed
     assert seed
     broken = seeded_guest(name="n2", mac="02:00:00:00:00:02", seed=seed.model_copy(update={"user_data": "users: 1"}))

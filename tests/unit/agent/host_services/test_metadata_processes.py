@@ -1,5 +1,3 @@
-"""Tests of the processes of metadata services on the real kernel."""
-
 import os
 import re
 import shutil

@@ -1,5 +1,3 @@
-"""Tests of the steps that turn the observed servers of a host into the wanted servers."""
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,5 +1,3 @@
-"""Fixtures of the tests of job access."""
-
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path

@@ -216,9 +216,9 @@ def test_a_restarted_agent_keeps_the_files_of_a_lost_relay(tmp_path: Path) -> No
 
 
 def test_searches_of_jobs_begin_at_the_last_32_addresses() -> None:
-    """A job's search for a free address begins with one of the subnet's last addresses, chosen by the job's key.
+    """A job's search begins with one of the subnet's last addresses, chosen by the job's key.
 
-    The keys of jobs differ. So two jobs that search at the same time rarely begin with the same address.
+    So two jobs that search at the same time rarely begin with the same address.
     """
     subnet = ip_network("10.0.0.0/24")
     begins = {next(list_host_addresses(subnet, job_access(key=f"{number}.pbs"))) for number in range(200)}

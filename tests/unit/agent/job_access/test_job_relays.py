@@ -257,8 +257,6 @@ def _wait_until_lost(host: Host) -> None:
 
 
 def test_a_changed_access_replaces_a_dead_relay_with_connections(in_namespace: Run, root: Path) -> None:
-    """The agent closes the former access before it opens the changed access."""
-
     def work() -> object:
         with open_host(root) as host:
             host.guest("vc100-1", host.bridge(100, "a"), "10.0.0.1/24")

@@ -1,5 +1,3 @@
-"""Tests of the requests to the relay of a job."""
-
 import socket
 import subprocess
 import sys
@@ -35,7 +33,6 @@ def test_a_caller_that_sends_single_bytes_ends_in_time(monkeypatch: pytest.Monke
 
 
 def test_a_refusal_that_precedes_the_request_is_reported(tmp_path: Path) -> None:
-    """The relay closes the connection while the caller still sends the line."""
     path = str(tmp_path / "relay")
     with socket.socket(socket.AF_UNIX) as relay, ThreadPoolExecutor() as threads:
         relay.bind(path)

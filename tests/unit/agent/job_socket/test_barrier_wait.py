@@ -1,5 +1,3 @@
-"""Tests of the start barrier's wait for an active cluster and answering guests."""
-
 from dataclasses import dataclass, field
 from typing import Any
 

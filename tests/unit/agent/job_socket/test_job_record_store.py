@@ -1,5 +1,3 @@
-"""Tests of the stored records of jobs."""
-
 import os
 import threading
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Tests of the job socket's listener."""
-
 import json
 import os
 import socket

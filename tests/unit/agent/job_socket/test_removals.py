@@ -1,5 +1,3 @@
-"""Tests of the removal of the clusters of finished jobs."""
-
 from pathlib import Path
 
 import pytest
@@ -35,7 +33,7 @@ class NoAccess:
 
 
 class RestoredSbf:
-    """SBF with one cluster. After the first request for the cluster's end, SBF is restored from a backup."""
+    """SBF with a cluster that stays active after each request for its end, as after a restore from a backup."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -94,10 +92,7 @@ def test_a_run_that_no_hook_ended_is_forgotten(
 def test_a_run_that_was_never_up_is_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: RecordPhase
 ) -> None:
-    """The first search for lost runs only remembers the run, because the run may have just begun or been cancelled.
-
-    The second search removes the record of the run.
-    """
+    """The first search for lost runs only remembers the run, because the run may have just begun or been cancelled."""
     sbf, records = RestoredSbf(), JobRecordStore(tmp_path)
     records.change(KEY, lambda _: JobRecord(cluster=KEY, attempt=0, phase=phase))
     monkeypatch.setattr(sbf, "cluster", lambda _: _view(ClusterState.RELEASED, "removed"))
@@ -110,9 +105,9 @@ def test_a_run_that_was_never_up_is_forgotten(
 def test_a_run_that_begins_after_the_previous_search_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_former_over: bool
 ) -> None:
-    """The former run and the new run have equal records, but the search must not remove the record of the new run.
+    """The former run and the new run have equal records.
 
-    Without this record, Torque's script would treat the job as deleted.
+    Without its record, Torque's script would treat the job of the new run as deleted.
     """
     sbf, records = RestoredSbf(), JobRecordStore(tmp_path)
     monkeypatch.setattr(sbf, "cluster", lambda _: _view(ClusterState.RELEASED, "removed"))

@@ -190,7 +190,6 @@ def test_a_lost_access_that_cannot_open_keeps_its_variables(
 def test_a_restarted_agent_keeps_the_access_of_a_later_run(
     script_access: ScriptAccess, records: JobRecordStore
 ) -> None:
-    """The later run is announced, and its access is opened, after the agent has listed the records."""
     script_access.provide_environment(record(records, job_record()), view(), BRNO)
     restarted = FakeAccessProvider()
     access = ScriptAccess(restarted, records, no_answer)
@@ -212,9 +211,9 @@ def test_the_access_is_recorded_with_the_clusters_id(script_access: ScriptAccess
 def test_a_members_access_is_recorded_with_the_networks_id(
     provider: FakeAccessProvider, records: JobRecordStore
 ) -> None:
-    """The view of a cluster that joined a network contains the network's key, but not the network's ID.
+    """After a reboot, another network may have this VLAN ID. Therefore the network's ID must be recorded.
 
-    The network's ID must be recorded, because after a reboot another network may have the VLAN ID of this network.
+    The view of a cluster that joined a network contains only the network's key.
     """
     peers = PEERS.model_copy(update={"network": "n"})
     access = ScriptAccess(provider, records, lambda _key, _id: peers)
@@ -227,10 +226,7 @@ def test_a_members_access_is_recorded_with_the_networks_id(
 
 
 def test_access_to_an_unknown_network_is_not_reopened(provider: FakeAccessProvider, records: JobRecordStore) -> None:
-    """SBF did not answer, so the ID of the network that the cluster joined is unknown.
-
-    When the agent starts again, another network may have the VLAN ID of this network.
-    """
+    """When the agent starts again, another network may have the VLAN ID of this network."""
     member = view().model_copy(update={"network": ClusterKey("demo")})
     ScriptAccess(provider, records, no_answer).provide_environment(record(records, job_record()), member, BRNO)
     restarted = FakeAccessProvider()
@@ -241,10 +237,7 @@ def test_access_to_an_unknown_network_is_not_reopened(provider: FakeAccessProvid
 def test_an_upgraded_agent_does_not_interrupt_open_access(
     provider: FakeAccessProvider, records: JobRecordStore
 ) -> None:
-    """An earlier version of the agent recorded no ID of the network.
-
-    The missing ID alone is no reason to open the access again.
-    """
+    """An earlier version of the agent recorded no ID of the network."""
     job = record(records, job_record())
     ScriptAccess(provider, records, no_answer).provide_environment(job, view(), BRNO)
     (known,) = records.all()
@@ -258,7 +251,6 @@ def test_an_upgraded_agent_does_not_interrupt_open_access(
 
 
 def test_host_keys_are_read_from_sbf_once(provider: FakeAccessProvider, records: JobRecordStore) -> None:
-    """After a restart of the agent, the recorded keys are used, even if SBF does not answer."""
     job = record(records, job_record())
     ScriptAccess(provider, records, lambda _key, _id: PEERS).provide_environment(job, view(), BRNO)
     ScriptAccess(provider, records, no_answer).provide_environment(job, view(), BRNO)

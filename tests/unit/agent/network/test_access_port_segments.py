@@ -101,10 +101,7 @@ class KilledDependency:
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("still_wanted", [True, False])
 def test_an_uplink_is_restored_after_a_kill_at_any_call(make_segment: Make, *, still_wanted: bool, after: bool) -> None:
-    """A segment is created and removed repeatedly. Each time, the agent is killed at a later call.
-
-    These calls are the agent's calls to the kernel and to the records.
-    """
+    """A segment is created and removed repeatedly. Each time, the agent is killed at a later call."""
     for killed_at in range(1, 60):
         kernel, uplinks, calls = FakeKernel(), FakeUplinkRecords(), list[str]()
         kernel.ip_settings[1] = FORMER_SETTINGS
@@ -284,8 +281,6 @@ def test_an_unrestorable_uplink_does_not_block_removals(kernel: FakeKernel, make
 
 
 def test_an_uplink_is_restored_without_writable_records(kernel: FakeKernel, make_segment: Make) -> None:
-    """The records cannot be written, for example because the disk is full."""
-
     class FullDiskRecords(FakeUplinkRecords):
         def record(self, record: UplinkRecord) -> None:
             raise Refused("No space left on device")

@@ -1,5 +1,3 @@
-"""Tests of the nftables table of filters."""
-
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -158,10 +156,7 @@ table bridge filter { chain FORWARD { type filter hook prerouting priority -300;
     ],
 )
 def test_filters_survive_other_programs(in_namespace: Run, commands: str, tables: list[str]) -> None:
-    """Another program runs ``commands``. Then the agent reads its filters, and replaces them if they differ.
-
-    Afterwards, the filters work, and the tables of the other program still exist.
-    """
+    """Another program runs ``commands``. Then the agent reads its filters, and replaces them if they differ."""
 
     def work() -> object:
         with connected() as wire:

@@ -1,5 +1,3 @@
-"""Tests of the exchange of check frames."""
-
 import json
 import signal
 import socket

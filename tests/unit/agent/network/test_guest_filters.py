@@ -1,5 +1,3 @@
-"""Tests of guests' filters on the real kernel."""
-
 import time
 from typing import Literal
 

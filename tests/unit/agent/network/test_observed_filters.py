@@ -1,5 +1,3 @@
-"""Tests of the parser of the table of filters."""
-
 from typing import Any
 
 import pytest

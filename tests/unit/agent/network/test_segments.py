@@ -244,7 +244,6 @@ def test_a_bridge_with_a_foreign_port_is_not_removed(kernel: FakeKernel, make_se
 
 @pytest.mark.parametrize("untagged", [False, True])
 def test_a_renamed_bridge_is_replaced(kernel: FakeKernel, make_segment: Make, untagged: bool) -> None:
-    """The ports of the renamed bridge move to the new bridge."""
     segment, segments = (
         make_segment("a", 100, ("g1",), untagged=untagged),
         SegmentInterfaces(kernel, FakeUplinkRecords()),

@@ -8,10 +8,9 @@ from virtcloud.agent.supervision import start_unsupervised
 def test_a_kernel_without_notices_leaves_no_open_socket(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The test changes the ID of the multicast group for nftables to 10000. The kernel has no group with this ID.
+    """The kernel has no multicast group with the ID 10000, so the socket cannot join the group.
 
-    So the socket cannot join the group. If the socket stayed open, Python would warn. pytest turns this warning into an
-    error.
+    If the socket stayed open, Python would warn. pytest turns this warning into an error.
     """
     monkeypatch.setattr(table_monitor, "NFNLGRP_NFTABLES", 10_000)
     TableMonitor("virtcloud", lambda: None).start(start_unsupervised)

@@ -1,5 +1,3 @@
-"""Tests of reports of traffic counters."""
-
 from dataclasses import dataclass, field
 
 from virtcloud.agent.network.interfaces import InterfaceCounters, KernelInterface

@@ -1,5 +1,3 @@
-"""Requests of hooks and scripts to the agent."""
-
 import threading
 from collections.abc import Iterator
 from pathlib import Path

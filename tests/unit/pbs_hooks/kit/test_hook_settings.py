@@ -1,5 +1,3 @@
-"""Tests of the validation of a hook's settings."""
-
 import json
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Tests of ``virtcloud pbs install`` and ``uninstall``."""
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Tests of the search for an installed OpenPBS."""
-
 from pathlib import Path
 
 import pytest

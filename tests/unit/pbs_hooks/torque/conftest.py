@@ -1,5 +1,3 @@
-"""The fixture of a host for Torque's scripts."""
-
 import getpass
 from collections.abc import Iterator
 from pathlib import Path

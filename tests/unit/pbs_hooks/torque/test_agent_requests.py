@@ -1,5 +1,3 @@
-"""Tests of the requests of Torque's scripts to the host's agent."""
-
 import pytest
 from batch_fakes.torque_host import ScriptResult, TorqueHost
 from fake_agent import BUSY

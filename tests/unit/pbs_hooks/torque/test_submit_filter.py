@@ -1,5 +1,3 @@
-"""Tests of virtcloud's submit filter for Torque's qsub."""
-
 import subprocess
 import sys
 from pathlib import Path

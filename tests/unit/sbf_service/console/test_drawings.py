@@ -1,5 +1,3 @@
-"""Tests of the console's drawings of sites, pools and clusters."""
-
 from datetime import UTC, datetime, timedelta
 from itertools import combinations
 

@@ -1,5 +1,3 @@
-"""Tests of the console's templates."""
-
 from pathlib import Path
 from shutil import copytree, rmtree
 

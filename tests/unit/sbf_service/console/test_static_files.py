@@ -1,5 +1,3 @@
-"""Tests of the console's static files and templates."""
-
 import re
 from hashlib import sha256
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Tests of the addresses that SBF assigns to guests."""
-
 from typing import Any
 
 import pytest

@@ -1,5 +1,3 @@
-"""Tests of the check of a user's quota."""
-
 import pytest
 
 from sbf_service.domain.admission import (

@@ -1,5 +1,3 @@
-"""Tests of the allocation of VLAN IDs and service IDs."""
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

@@ -1,5 +1,3 @@
-"""Tests of the choice of switches to reconcile, and of the pause after a failure."""
-
 from datetime import UTC, datetime, timedelta
 
 from sbf_service.domain.due_elements import DeviceStatus, RetryState, choose_due_devices, compute_retry

@@ -1,5 +1,3 @@
-"""Tests of the rules by which an outage postpones leases and setup deadlines."""
-
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -49,7 +47,6 @@ def test_a_repeated_outage_preserves_the_remaining_time() -> None:
 
 
 def test_restarts_in_a_loop_do_not_postpone_a_lease_forever() -> None:
-    """SBF runs for a minute, is down for a minute, and so on."""
     ends, now, last_sweep, runs = after(-60), NOW, after(-90), 0
     previous_end: datetime | None = None
     while True:

@@ -1,5 +1,3 @@
-"""Tests of the ports on the path of a cluster."""
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

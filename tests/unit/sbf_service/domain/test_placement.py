@@ -1,5 +1,3 @@
-"""Tests of the choice of hosts by free capacity."""
-
 import random
 from collections import Counter
 from typing import Any

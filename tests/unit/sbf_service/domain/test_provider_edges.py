@@ -1,5 +1,3 @@
-"""Tests of clusters over provider edges."""
-
 import pytest
 from pydantic import ValidationError
 from sbf_fakes.world import spec

@@ -1,5 +1,3 @@
-"""Tests of derived SSH key pairs."""
-
 import subprocess
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Tests of the sites, elements and ports that a change of the topology affects."""
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Tests of the certificate authority for VPN access."""
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

@@ -1,5 +1,3 @@
-"""Tests of the wanted state of elements, computed from clusters."""
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Dialects with a candidate configuration."""
-
 import pytest
 
 from sbf_service.drivers.switch.candidates import CANDIDATE_DIALECTS
@@ -54,10 +52,7 @@ DEACTIVATED = """<configuration>
 
 
 def test_a_junos_configuration_is_parsed() -> None:
-    """The ``members`` of a port are VLAN IDs, ranges of VLAN IDs, VLAN names, or ``all``.
-
-    The configuration also contains an access port, deactivated parts, and a VLAN ID on a unit other than 0.
-    """
+    """The ``members`` of a port are VLAN IDs, ranges of VLAN IDs, VLAN names, or ``all``."""
     reading = CANDIDATE_DIALECTS["juniper_junos"].see([JUNOS])
     assert reading.vlans == vlans("112,130,140-141")
     assert reading.ports == {
@@ -160,7 +155,7 @@ def test_access_ports_need_these_junos_lines() -> None:
 def test_a_member_that_denotes_other_vlans_is_not_deleted() -> None:
     """The member ``140-141`` and the VLAN name ``two`` also denote VLAN 141, which the change must not affect.
 
-    So the driver renders no line. The read-back check still finds VLAN 140, so the commit is reverted.
+    So the driver renders no line.
     """
     assert render(remove={"ge-0/0/1": "140"}) == []
     assert render(delete="140") == []

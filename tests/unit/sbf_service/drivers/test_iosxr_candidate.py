@@ -82,11 +82,7 @@ def vlans(text: str) -> VlanSet:
 
 
 def test_an_xr_configuration_is_parsed() -> None:
-    """Subinterface 121 has the form of SBF's subinterfaces, but is in no bridge domain.
-
-    Therefore the reading contains VLAN 121 neither as a VLAN that SBF configured on the port, nor as a VLAN that the
-    port uses for another purpose.
-    """
+    """Subinterface 121 has the form of SBF's subinterfaces, but is in no bridge domain. The reading omits VLAN 121."""
     reading = XR.see([CONFIGURATION])
     assert reading.vlans == vlans("112,130")
     assert reading.ports == {

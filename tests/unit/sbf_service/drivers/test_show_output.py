@@ -1,5 +1,3 @@
-"""The parsers of switches' output."""
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

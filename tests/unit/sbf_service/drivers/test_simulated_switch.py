@@ -1,5 +1,3 @@
-"""Tests of simulated switches, whose state is stored in a folder."""
-
 from pathlib import Path
 
 import pytest

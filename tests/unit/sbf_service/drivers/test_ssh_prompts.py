@@ -1,5 +1,3 @@
-"""Tests of SSH sessions before the first command."""
-
 import re
 from types import SimpleNamespace
 from typing import cast

@@ -1,5 +1,3 @@
-"""The complete commands of a change on each platform."""
-
 import pytest
 from recordings import RECORDS
 
@@ -171,7 +169,6 @@ sudo -n config vlan member add 112 Ethernet4
 
 @pytest.mark.parametrize("platform", TRUNK_COMMANDS)
 def test_one_change_needs_these_commands_in_each_dialect(platform: str) -> None:
-    """The change concerns a port with managed and foreign VLANs, a new port, and a port that carries all VLANs."""
     dialect = DIALECTS[platform]
     known, new, open_port = (PortName(name) for name in PORTS[platform])
     ports = {

@@ -1,5 +1,3 @@
-"""Tests of the peer credentials of AF_UNIX sockets."""
-
 import asyncio
 import os
 import pwd

@@ -1,5 +1,3 @@
-"""Tests of preparation sheets."""
-
 from typing import Any
 
 import pytest
@@ -140,7 +138,6 @@ def test_an_evpn_edge_gets_sessions_with_all_other_edges() -> None:
 
 
 def make_ipv6_sheet(kind: dict[str, object], platform: str) -> PreparationSheet:
-    """Return the sheet of an edge whose loopback is an IPv6 address."""
     document = topology(kind, "pe1:ac").model_dump(mode="json")
     document["sites"][0]["edges"][0] |= {"platform": platform, "loopback": "2001:db8:ffff::1"}
     two_sites = Topology.model_validate(document)

@@ -1,5 +1,3 @@
-"""Tests of the queue of due devices."""
-
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 

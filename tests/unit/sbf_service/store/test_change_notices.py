@@ -1,5 +1,3 @@
-"""Tests of the notices between replicas."""
-
 import json
 from types import SimpleNamespace
 from typing import Any, cast

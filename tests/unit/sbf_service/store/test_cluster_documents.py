@@ -1,5 +1,3 @@
-"""Tests of the cache of parsed texts."""
-
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest

@@ -1,5 +1,3 @@
-"""Tests of the lock that queues SQLite's writers."""
-
 import os
 import signal
 from collections.abc import Callable

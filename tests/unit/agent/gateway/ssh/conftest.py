@@ -1,5 +1,3 @@
-"""Fixtures of the tests of SSH access."""
-
 import os
 from collections.abc import Callable, Iterator
 from typing import TypeVar

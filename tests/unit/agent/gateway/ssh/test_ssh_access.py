@@ -1,5 +1,3 @@
-"""Tests of SSH access through a gateway with a real sshd."""
-
 import socket
 import threading
 from collections.abc import Callable

@@ -1,5 +1,3 @@
-"""Tests of the gateway's sshd and its connections."""
-
 import errno
 import os
 import pwd
@@ -54,10 +52,7 @@ def test_without_an_agent_nobody_connects(world: SshWorld) -> None:
 
 
 def test_waiting_requests_of_one_user_are_limited(world: SshWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a limit, a user without a grant could occupy all threads.
-
-    Of two requests of bob, one waits for a grant, and the other is refused.
-    """
+    """Without a limit, a user without a grant could occupy all threads."""
     monkeypatch.setattr(ssh_requests, "GRANT_S", 60.0)
     monkeypatch.setattr(ssh_requests, "MAX_WAITING", 1)
     with ThreadPoolExecutor(2) as threads:
