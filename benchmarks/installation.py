@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -184,19 +184,25 @@ def serving(
     drift_interval: int = 86400,
     listen: str | None = None,
     program: Sequence[str] = SBF_SERVE,
+    **more: object,
 ) -> Iterator[MeasuredSbf]:
     """Run ``sbf serve`` in a separate process, at a free port or at the address ``listen``.
 
-    If ``database`` is None, the service uses an SQLite file in ``folder``. ``drift_interval`` is in seconds.
+    If ``database`` is None, the service uses an SQLite file in ``folder``. ``drift_interval`` is in seconds. ``more``
+    are further settings, which replace the settings of the benchmarks. ``program`` lists the Python interpreter's
+    arguments that start the service. The path of the settings file is appended to these arguments. The service finds
+    the same modules as this process.
     """
     listen = listen or f"127.0.0.1:{free_port()}"
     config = folder / "sbf.toml"
-    config.write_text(_settings(folder, database or sqlite(folder), listen, drift_interval), encoding="utf-8")
+    config.write_text(_settings(folder, database or sqlite(folder), listen, drift_interval, more), encoding="utf-8")
     token = _token(config)
     with (
         (folder / "log").open("ab") as log,
         subprocess.Popen(  # noqa: S603 - the command is our own
-            [sys.executable, *program, str(config)], stderr=log
+            [sys.executable, *program, str(config)],
+            stderr=log,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         ) as process,
         httpx.Client(
             base_url=f"http://{listen}", timeout=60, headers=bearer(token) | {"user-agent": USER_AGENT}
@@ -227,7 +233,7 @@ def _token(config: Path) -> str:
     return result.stdout.strip()
 
 
-def _settings(folder: Path, database: str, listen: str, drift_interval: int) -> str:
+def _settings(folder: Path, database: str, listen: str, drift_interval: int, more: Mapping[str, object]) -> str:
     for name, secret in (("password", PASSWORD), ("enable", ENABLE_SECRET)):
         (folder / name).write_text(secret, encoding="utf-8")
     top = {"database": database, "listen": listen, "replica": "bench", "workers": WORKERS}
@@ -237,8 +243,10 @@ def _settings(folder: Path, database: str, listen: str, drift_interval: int) -> 
         "enable.file": str(folder / "enable"),
     }
     timing = {"drift_interval": drift_interval, "agent_silence": 86400}
-    tables: dict[str, dict[str, Any]] = {"credentials.lab": lab, "timing": timing}
-    return _toml(top) + "".join(f"[{name}]\n{_toml(table)}" for name, table in tables.items())
+    chosen: dict[str, object] = {**top, "credentials.lab": lab, "timing": timing, **more}
+    tables = {name: value for name, value in chosen.items() if isinstance(value, dict)}
+    values = {name: value for name, value in chosen.items() if name not in tables}
+    return _toml(values) + "".join(f"[{name}]\n{_toml(table)}" for name, table in tables.items())
 
 
 def _toml(table: dict[str, Any]) -> str:

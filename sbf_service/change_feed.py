@@ -11,7 +11,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Lock
+
+from sbf_service.coalesced_timers import CoalescedTimers
 
 Listener = Callable[[frozenset[str]], None]
 
@@ -25,15 +28,19 @@ class Waiter:
 
     versions: dict[str, int | None]
     loop: asyncio.AbstractEventLoop
+    timers: CoalescedTimers
     _has_changed: bool = False
     _end: "asyncio.Future[None] | None" = None
 
     async def wait(self, seconds: float) -> bool:
-        """Wait for a change, for at most ``seconds``. Return whether a change occurred since the previous wait."""
+        """Wait for a change, for at most ``seconds``. A long wait can end a fraction of a second early.
+
+        Return whether a change occurred since the end of the previous wait.
+        """
         if not self._has_changed:
             # asyncio.timeout and asyncio.Event would create more objects for each of 10,000 waiting polls
             self._end = end = self.loop.create_future()
-            timer = self.loop.call_later(seconds, _resolve, end)
+            timer = self.timers.call_later(self.loop, seconds, partial(_resolve, end))
             try:
                 await end
             finally:
@@ -59,6 +66,7 @@ class ChangeFeed:
 
     closed: bool = False
     waiters_at_close: int = 0
+    _timers: CoalescedTimers = field(default_factory=CoalescedTimers)
     _lock: Lock = field(default_factory=Lock)
     _waiters: dict[str, set[Waiter]] = field(default_factory=lambda: defaultdict(set))
     _all: set[Waiter] = field(default_factory=set)
@@ -133,7 +141,8 @@ class ChangeFeed:
 
         The slow poll does not compare the versions of the topics in ``uncompared`` with the database.
         """
-        waiter, all_topics = Waiter(dict.fromkeys(topics), asyncio.get_running_loop()), (*topics, *uncompared)
+        waiter = Waiter(dict.fromkeys(topics), asyncio.get_running_loop(), self._timers)
+        all_topics = *topics, *uncompared
         with self._lock:
             self._all.add(waiter)
             for topic in all_topics:

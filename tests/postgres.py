@@ -106,6 +106,12 @@ class PostgresServer:
         self._process.send_signal(how)
         self._process.wait(30)
 
+    @property
+    def pid(self) -> int:
+        """The process ID of the running server."""
+        assert self._process is not None
+        return self._process.pid
+
     def new_database(self, template: str = "template0") -> str:
         name = f"sbf{next(self._numbers)}"
         self.run(f"CREATE DATABASE {name} TEMPLATE {template}")

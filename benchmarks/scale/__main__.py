@@ -34,8 +34,7 @@ def open_database(kind: str) -> Iterator[tuple[str, ServerProcesses | None]]:
     from postgres import running  # noqa: PLC0415 - needs a driver that may be absent
 
     with running(shared_buffers="256MB") as server:
-        assert server._process is not None  # noqa: S101, SLF001
-        yield server.url(server.new_database()), ServerProcesses(server._process.pid)  # noqa: SLF001
+        yield server.url(server.new_database()), ServerProcesses(server.pid)
 
 
 def measure_size(

@@ -1,10 +1,12 @@
-"""``sbf serve`` with switches in memory, which answer at once: ``python -m benchmarks.scale.switches_in_memory FILE``.
+"""``sbf serve`` with switches in memory, which answer at once.
 
-FILE contains the settings. The process ends on SIGTERM.
+Usage: ``PYTHONPATH=tests python -m benchmarks.scale.switches_in_memory [--without-workers] FILE``. FILE contains the
+settings. With ``--without-workers``, the scheduler assigns due devices to workers, but no worker runs, so that no
+device is ever reconciled. The process ends on SIGTERM.
 """
 
+import argparse
 import gc
-import sys
 from pathlib import Path
 
 from sbf_fakes.switches import FakeSwitches
@@ -16,14 +18,20 @@ from sbf_service.command_options import load_settings
 from sbf_service.settings import ServiceSettings
 
 
-def serve(settings: ServiceSettings) -> None:
+def serve(settings: ServiceSettings, *, with_workers: bool = True) -> None:
     """Run SBF until SIGTERM, with the thresholds of the garbage collector of ``sbf serve``."""
     gc.freeze()
     gc.set_threshold(*COLLECTION_THRESHOLDS)
     service = build_service(settings, FakeSwitches().platform_of)
     service.prepare()
+    if not with_workers:
+        service.scheduler.spawn = lambda _work, _name: None
     server.run_server(service, server.open_sockets(service))
 
 
 if __name__ == "__main__":
-    serve(load_settings(Path(sys.argv[1])))
+    parser = argparse.ArgumentParser(prog="benchmarks.scale.switches_in_memory")
+    parser.add_argument("--without-workers", action="store_true")
+    parser.add_argument("file", type=Path)
+    options = parser.parse_args()
+    serve(load_settings(options.file), with_workers=not options.without_workers)

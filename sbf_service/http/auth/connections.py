@@ -3,15 +3,16 @@
 import pwd
 import socket
 import struct
-from asyncio import BaseTransport, TimerHandle, wait_for
+from asyncio import BaseTransport, wait_for
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
+from sbf_service.coalesced_timers import CoalescedTimer, CoalescedTimers
 from sbf_service.overload import RETRY_AFTER_S, BoundedThreads
 from virtcloud.model.errors import ServiceBusy
 
@@ -73,7 +74,8 @@ class PeerHttpProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # uv
     one of the process's file descriptors.
     """
 
-    _request_timer: TimerHandle
+    _request_timer: CoalescedTimer
+    _timers: ClassVar = CoalescedTimers()
     _has_received = False
 
     def connection_made(self, transport: BaseTransport) -> None:
@@ -99,7 +101,9 @@ class PeerHttpProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # uv
         super().data_received(data)
 
     def _schedule_check(self, former: object) -> None:
-        self._request_timer = self.loop.call_later(REQUEST_TIMEOUT_S, self._check_request, former)
+        self._request_timer = self._timers.call_later(
+            self.loop, REQUEST_TIMEOUT_S, partial(self._check_request, former)
+        )
 
     def _check_request(self, former: object) -> None:
         """Close an idle connection, or schedule the next check.

@@ -5,7 +5,8 @@ import errno
 import resource
 import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from typing import Any
 
 import pytest
 import uvicorn
@@ -154,6 +155,31 @@ def test_a_client_may_wait_until_sbf_asks_for_the_body(app: FastAPI, monkeypatch
             return await reader.readuntil(b'"answered"')
 
     assert asyncio.run(send()).startswith(b"HTTP/1.1 200")
+
+
+def test_the_checks_of_many_connections_share_a_timer(app: FastAPI) -> None:
+    """With 10,000 connections, SBF checks more than 300 connections in each second."""
+    seconds: list[float] = []
+
+    async def connect() -> None:
+        loop = asyncio.get_running_loop()
+        call_at = loop.call_at
+
+        def record(when: float, *arguments: Any, **options: Any) -> asyncio.TimerHandle:
+            seconds.append(when - loop.time())
+            return call_at(when, *arguments, **options)
+
+        loop.call_at = record  # type: ignore[assignment]
+        async with serve(app) as (_, first), AsyncExitStack() as others:
+            for _ in range(20):
+                reader, writer = await asyncio.open_connection(*first.get_extra_info("peername"))
+                others.callback(writer.close)
+                writer.write(GET)
+            await reader.readuntil(b"answered")
+
+    asyncio.run(connect())
+    checks = [one for one in seconds if connections.REQUEST_TIMEOUT_S - 1 < one <= connections.REQUEST_TIMEOUT_S]
+    assert 0 < len(checks) < 20
 
 
 def test_an_answer_that_takes_longer_than_the_limit_arrives(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
