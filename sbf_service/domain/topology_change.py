@@ -6,16 +6,11 @@ from functools import cached_property
 
 from sbf_service.domain.paths import LiveCluster, find_cluster_ports
 from virtcloud.model.changes import PathChange
-from virtcloud.model.element import Device, kind_of
+from virtcloud.model.element import Device, Element, Host, kind_of
 from virtcloud.model.errors import Conflict, HostNotLinked
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Link, Site
-from virtcloud.model.topology_parts import (
-    has_equal_element_wiring,
-    has_equal_paths,
-    has_equal_wiring,
-    list_differing_links,
-)
+from virtcloud.model.topology_parts import has_equal_paths, list_differing_links
 from virtcloud.model.values import Name, PortRef
 from virtcloud.model.yield_points import MANY, with_yield_points
 
@@ -31,8 +26,8 @@ class TopologyChange:
     topology: Topology
 
     def compute(self) -> None:
-        """Compute and cache all differences, unless the change keeps the wiring: such a change needs no differences."""
-        if not self.keeps_wiring:
+        """Compute and cache all differences, unless the change keeps all paths: such a change needs no differences."""
+        if not self.keeps_paths:
             _ = self.sites, self.elements, self.changed_elements, self.lost_elements, self.lost_device_ports
 
     @cached_property
@@ -61,11 +56,6 @@ class TopologyChange:
         return self.former.transports != self.topology.transports
 
     @cached_property
-    def keeps_wiring(self) -> bool:
-        """Whether no path and no device's configuration can change (:func:`has_equal_wiring`)."""
-        return has_equal_wiring(self.former, self.topology)
-
-    @cached_property
     def keeps_paths(self) -> bool:
         """Whether no path and no wanted state can change (:func:`has_equal_paths`)."""
         return has_equal_paths(self.former, self.topology)
@@ -84,15 +74,15 @@ class TopologyChange:
     def changed_elements(self) -> frozenset[Name]:
         """The new topology's elements that the former topology lacks, has at another site, or describes differently.
 
-        A difference only in keys that no configuration depends on, such as a host's admission rule, does not count
-        (:func:`has_equal_element_wiring`).
+        Different descriptions of a host do not count: the host's wanted state depends only on the paths of clusters
+        (:class:`.TopologyEffects`).
         """
         before, sites = self.former.elements, self.topology.sites_by_name
         return frozenset(
             element.name
             for name in with_yield_points(self.sites & sites.keys())
             for element in sites[name].elements
-            if not has_equal_element_wiring(before.get(element.name), element) or self._has_moved(element.name)
+            if not _is_configured_alike(before.get(element.name), element) or self._has_moved(element.name)
         )
 
     @property
@@ -103,7 +93,7 @@ class TopologyChange:
     @cached_property
     def lost_elements(self) -> frozenset[Name]:
         """The former elements that the new topology lacks, or has with another kind or at another site."""
-        if self.keeps_wiring:
+        if self.keeps_paths:
             return frozenset()
         known = with_yield_points(self.elements & self.former.elements.keys(), every=MANY)
         return frozenset(name for name in known if self._is_lost(name))
@@ -111,7 +101,7 @@ class TopologyChange:
     @cached_property
     def lost_ports(self) -> frozenset[PortRef]:
         """The ports of :attr:`common_elements` that the new topology lacks."""
-        if self.keeps_wiring:
+        if self.keeps_paths:
             return frozenset()
         before, after = self.former.elements, self.topology.elements
         return frozenset(
@@ -183,6 +173,11 @@ def list_path_changes(change: TopologyChange, live: Iterable[LiveCluster]) -> It
 def _is_same(former: Mapping[Name, object], topology: Mapping[Name, object], name: Name) -> bool:
     before, after = former.get(name), topology.get(name)
     return before is after or before == after
+
+
+def _is_configured_alike(before: Element | None, after: Element) -> bool:
+    both_hosts = isinstance(before, Host) and isinstance(after, Host)
+    return before is after or both_hosts or before == after
 
 
 def _describe_edges(site: Site | None) -> object:
