@@ -10,7 +10,7 @@ from virtcloud.model.element import Device, Element, Host, kind_of
 from virtcloud.model.errors import Conflict, HostNotLinked
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Link, Site
-from virtcloud.model.topology_parts import has_equal_paths, list_differing_links
+from virtcloud.model.topology_parts import has_equal_paths
 from virtcloud.model.values import Name, PortRef
 from virtcloud.model.yield_points import MANY, with_yield_points
 
@@ -131,19 +131,15 @@ class TopologyChange:
         return self.former.site_of[name].name != self.topology.site_of[name].name
 
     def _list_sites_of_links(self) -> Iterator[Name]:
-        for known, link in self._list_differing_links():
-            yield from (known.site_of[end.element].name for end in link.ends)
-
-    def _list_differing_links(self) -> Iterator[tuple[Topology, Link]]:
-        """Yield each link that only one of the two topologies has, together with this topology.
-
-        If the links of a site are the same Python object in both topologies, skip these links, because they are equal.
-        Also skip the links between sites if the list of these links is the same object in both topologies.
-        """
-        lost, added = list_differing_links(self.former, self.topology)
-        before, after = set(lost), set(added)
-        yield from ((self.former, link) for link in before - after)
-        yield from ((self.topology, link) for link in after - before)
+        """Yield the sites of the links that only one of the two topologies has."""
+        before, after = self.former.links_by_site, self.topology.links_by_site
+        for name in with_yield_points(before.keys() | after.keys()):
+            if not _has_equal_links(before.get(name, ()), after.get(name, ())):
+                yield name
+        for known, other in ((self.former, self.topology), (self.topology, self.former)):
+            if known.links_between is not other.links_between:
+                for link in set(known.links_between).difference(other.links_between):
+                    yield from (known.site_of[end.element].name for end in link.ends)
 
 
 def list_broken_paths(topology: Topology, live: Iterable[LiveCluster]) -> Iterator[str]:
@@ -168,6 +164,14 @@ def list_path_changes(change: TopologyChange, live: Iterable[LiveCluster]) -> It
         if before != after:
             add, remove = (tuple(sorted(ports)) for ports in (after - before, before - after))
             yield PathChange(cluster=cluster.key, add=add, remove=remove)
+
+
+def _has_equal_links(before: Sequence[Link], after: Sequence[Link]) -> bool:
+    """Return whether two sequences contain the same links in any order. Each port has at most one link."""
+    if before is after or before == after:
+        return True
+    known = {link.a: link for link in before}
+    return len(before) == len(after) and all(known.get(link.a) == link for link in after)
 
 
 def _is_same(former: Mapping[Name, object], topology: Mapping[Name, object], name: Name) -> bool:

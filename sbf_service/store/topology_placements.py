@@ -10,7 +10,7 @@ from sbf_service.domain.topology_change import TopologyChange
 from sbf_service.domain.topology_effects import TopologyEffects
 from sbf_service.store.cluster_tables import PlacementRow
 from sbf_service.store.columns import select_pairs
-from sbf_service.store.revisions import increment_revisions
+from sbf_service.store.revisions import increment_all
 from sbf_service.store.service_nodes import move_services
 from sbf_service.store.tables import Base, ElementRow
 from sbf_service.store.unit_of_work import Unit
@@ -49,18 +49,15 @@ def update_placements(unit: Unit, effects: TopologyEffects, live: Sequence[LiveC
     """
     effects.update(live)
     moved = move_services(unit, effects.change, live)
-    changed = (effects.changed or set()) | effects.list_left_elements()
-    increment_revisions(unit, changed | find_other_destinations(effects.change) | moved)
-    added, left = list[Placement](), list[Placement]()
-    for elements in effects.known.values():
-        cluster = elements.cluster
-        entered = (elements.after - elements.before) | effects.find_changed_elements_of(elements)
-        ended = elements.before - elements.after
-        if entered or ended:
-            added += ((cluster.id, name) for name in entered)
-            left += ((cluster.id, name) for name in ended)
-            unit.changed.add(f"cluster:{cluster.key}")
-    change_placements(unit, added=added, left=left)
+    moves = effects.list_moves()
+    left = {name for move in moves for name in move.left}
+    increment_all(unit, {*(effects.changed or ()), *left, *find_other_destinations(effects.change), *moved})
+    change_placements(
+        unit,
+        added=[(move.cluster.id, name) for move in moves for name in move.added],
+        left=[(move.cluster.id, name) for move in moves for name in move.left],
+    )
+    unit.changed.update(f"cluster:{move.cluster.key}" for move in moves)
 
 
 def find_other_destinations(change: TopologyChange) -> set[Name]:

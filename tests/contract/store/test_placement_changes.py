@@ -1,14 +1,19 @@
 """Tests of changes of clusters' placements by a new topology."""
 
+from collections import Counter
+from collections.abc import Sequence
+
 import pytest
 from sbf_fakes.poll_calls import counted_statements
 from sbf_fakes.world import World, spec
 from sqlalchemy import select
 
+from sbf_service.domain.paths import LiveCluster
+from sbf_service.domain.wanted import WantedState, compute_wanted
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.current_topology import read_topology
 from sbf_service.store.revisions import increment_revisions
-from sbf_service.store.topology import put_topology
+from sbf_service.store.topology import change_topology, put_topology
 from sbf_service.store.topology_placements import change_placements
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.cluster import ClusterState
@@ -121,3 +126,18 @@ def test_statements_do_not_grow_with_the_clusters(world: World, cluster: str) ->
     assert {world.view(key).state for key in ("demo", "other0", "other2")} == {ClusterState.DEGRADED}
     world.settle()
     assert {world.view(key).state for key in ("demo", "other0", "other2")} == {ClusterState.ACTIVE}
+
+
+def test_each_wanted_state_is_computed_once(world: World, cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In particular, the transaction computes none of the wanted states that were computed before it."""
+    calls: Counter[tuple[Name, int]] = Counter()
+
+    def compute(element: Name, topology: Topology, clusters: Sequence[LiveCluster]) -> WantedState:
+        assert [one.id for one in clusters] in ([], [cluster])
+        calls[element, id(topology)] += 1
+        return compute_wanted(element, topology, clusters)
+
+    monkeypatch.setattr("sbf_service.domain.topology_effects.compute_wanted", compute)
+    change_topology(world.store, lambda former: former.share_parts(move_uplinks(former.require(), "eth9")), who="eva")
+    assert {element for element, _ in calls} >= {HOST, "brno-sw1"}
+    assert set(calls.values()) == {1}
