@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from sbf_service.domain.paths import LiveCluster, find_cluster_ports
 from virtcloud.model.changes import PathChange
@@ -12,7 +11,7 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Link, Site
 from virtcloud.model.topology_parts import has_equal_paths
 from virtcloud.model.values import Name, PortRef
-from virtcloud.model.yield_points import MANY, with_yield_points
+from virtcloud.model.yield_points import MANY, pausable_property, with_yield_points
 
 SHOWN_FAULTS = 20
 """The maximum number of faults that an error message lists."""
@@ -30,7 +29,7 @@ class TopologyChange:
         if not self.keeps_paths:
             _ = self.sites, self.elements, self.changed_elements, self.lost_elements, self.lost_device_ports
 
-    @cached_property
+    @pausable_property
     def sites(self) -> frozenset[Name]:
         """The sites that the change concerns.
 
@@ -55,12 +54,12 @@ class TopologyChange:
         """Whether any transport differs."""
         return self.former.transports != self.topology.transports
 
-    @cached_property
+    @pausable_property
     def keeps_paths(self) -> bool:
         """Whether no path and no wanted state can change (:func:`has_equal_paths`)."""
         return has_equal_paths(self.former, self.topology)
 
-    @cached_property
+    @pausable_property
     def elements(self) -> frozenset[Name]:
         """The elements that the former or the new topology has at :attr:`sites`."""
         return frozenset(
@@ -70,7 +69,7 @@ class TopologyChange:
             for element in known[name].elements
         )
 
-    @cached_property
+    @pausable_property
     def changed_elements(self) -> frozenset[Name]:
         """The new topology's elements that the former topology lacks, has at another site, or describes differently.
 
@@ -90,7 +89,7 @@ class TopologyChange:
         """The elements of :attr:`sites` that are in both topologies."""
         return self.elements & self.former.elements.keys() & self.topology.elements.keys()
 
-    @cached_property
+    @pausable_property
     def lost_elements(self) -> frozenset[Name]:
         """The former elements that the new topology lacks, or has with another kind or at another site."""
         if self.keeps_paths:
@@ -98,7 +97,7 @@ class TopologyChange:
         known = with_yield_points(self.elements & self.former.elements.keys(), every=MANY)
         return frozenset(name for name in known if self._is_lost(name))
 
-    @cached_property
+    @pausable_property
     def lost_ports(self) -> frozenset[PortRef]:
         """The ports of :attr:`common_elements` that the new topology lacks."""
         if self.keeps_paths:
@@ -111,7 +110,7 @@ class TopologyChange:
             for port in set(before[name].ports) - set(after[name].ports)
         )
 
-    @cached_property
+    @pausable_property
     def lost_device_ports(self) -> frozenset[PortRef]:
         """The ports in :attr:`lost_ports` that belong to switches and edges of the former topology.
 

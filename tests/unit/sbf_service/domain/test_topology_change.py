@@ -1,6 +1,7 @@
 """Tests of the sites, elements and ports that a change of the topology affects."""
 
 from collections.abc import Callable
+from threading import Event, Thread
 from typing import Any
 
 from sbf_fakes.world import spec, three_edges, three_sites
@@ -13,6 +14,7 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Site
 from virtcloud.model.topology_parts import has_equal_paths, share_parts
 from virtcloud.model.values import ClusterKey, VlanId
+from virtcloud.model.yield_points import pausing_with
 
 
 def changed(change: Callable[[dict[str, Any]], object], before: Topology | None = None) -> TopologyChange:
@@ -153,6 +155,30 @@ def test_a_topology_with_equal_paths_takes_over_computed_paths() -> None:
     after = shared(found)
     assert after.topology.computed == {"path": "ports"}
     assert after.topology.computed is found.former.computed  # has_equal_paths then compares no hosts again
+
+
+def test_no_comparison_waits_for_a_thread_that_pauses() -> None:
+    """A dry run or a transaction can compare two topologies while another thread prepares a change."""
+    pausing, resumed = Event(), Event()
+
+    def pause() -> None:
+        pausing.set()
+        resumed.wait(60)
+
+    def compare() -> None:
+        with pausing_with(pause):
+            _ = changed(add_host).sites
+
+    thread = Thread(target=compare)
+    other = Thread(target=lambda: changed(add_host).sites, daemon=True)
+    thread.start()
+    assert pausing.wait(10)
+    other.start()
+    other.join(10)
+    is_waiting = other.is_alive()
+    resumed.set()
+    thread.join(10)
+    assert not is_waiting
 
 
 def shared(change: TopologyChange) -> TopologyChange:
