@@ -60,6 +60,11 @@ def store_change(store: Store, change: Callable[[Topology], Topology]) -> None:
         put_topology(unit, change(read_topology(unit)))
 
 
+def replace_topology(store: Store, change: Callable[[Topology], Topology]) -> None:
+    """Replace the topology as :func:`store_change` does, but compute the effects before the transaction."""
+    change_topology(store, lambda former: former.share_parts(change(former.require())), who="eva")
+
+
 def read(store: Store) -> Topology:
     with store.read() as unit:
         return read_topology(unit)
@@ -220,6 +225,18 @@ def test_a_commit_never_waits_for_a_thread_that_parses(world: World) -> None:
     assert read(world.store) == wanted
 
 
+def test_a_reader_waits_briefly_for_a_commit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit whose answer is lost holds the lock until the connection to the database fails."""
+    monkeypatch.setattr("sbf_service.store.topology_cache.MAX_READING_WAIT_S", 0)
+    other, found = Store(world.store.engine), list[Topology]()
+    reader = Thread(target=lambda: found.append(read(other)), daemon=True)
+    with other._cache.reading:
+        reader.start()
+        reader.join(30)
+        assert found == [read(world.store)]
+    assert not other._cache.reading.locked()
+
+
 def test_another_replica_reads_added_and_removed_sites(world: World) -> None:
     other = Store(world.store.engine)
     everything = read(other)
@@ -319,7 +336,7 @@ def test_ports_without_links_reset_no_element(world: World, monkeypatch: pytest.
     monkeypatch.delattr("sbf_service.domain.topology_effects.compute_wanted")
     with counted_statements(world.service) as statements:
         for change in (with_wider_hosts, with_narrow_hosts):
-            change_topology(world.store, lambda former, to=change: former.share_parts(to(former.require())), who="eva")
+            replace_topology(world.store, change)
     assert {port for host in read(world.store).hosts.values() for port in host.ports} == {"eth0"}
     assert [one for one in statements if " clusters" in one or " elements" in one] == []
     assert {name: world.element(name) for name in before} == before
