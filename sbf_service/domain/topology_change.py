@@ -2,22 +2,16 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from sbf_service.domain.paths import LiveCluster, find_cluster_ports
 from virtcloud.model.changes import PathChange
-from virtcloud.model.element import Device, kind_of
+from virtcloud.model.element import Device, Element, Host, kind_of
 from virtcloud.model.errors import Conflict, HostNotLinked
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Link, Site
-from virtcloud.model.topology_parts import (
-    has_equal_element_wiring,
-    has_equal_paths,
-    has_equal_wiring,
-    list_differing_links,
-)
+from virtcloud.model.topology_parts import has_equal_paths
 from virtcloud.model.values import Name, PortRef
-from virtcloud.model.yield_points import MANY, with_yield_points
+from virtcloud.model.yield_points import MANY, pausable_property, with_yield_points
 
 SHOWN_FAULTS = 20
 
@@ -30,11 +24,11 @@ class TopologyChange:
     topology: Topology
 
     def compute(self) -> None:
-        """Compute and cache all differences. A change that keeps the wiring needs no differences."""
-        if not self.keeps_wiring:
+        """Compute and cache all differences, unless the change keeps all paths: such a change needs no differences."""
+        if not self.keeps_paths:
             _ = self.sites, self.elements, self.changed_elements, self.lost_elements, self.lost_device_ports
 
-    @cached_property
+    @pausable_property
     def sites(self) -> frozenset[Name]:
         """The sites that the change concerns.
 
@@ -59,17 +53,12 @@ class TopologyChange:
         """Whether any transport differs."""
         return self.former.transports != self.topology.transports
 
-    @cached_property
-    def keeps_wiring(self) -> bool:
-        """Whether no path and no device's configuration can change (:func:`has_equal_wiring`)."""
-        return has_equal_wiring(self.former, self.topology)
-
-    @cached_property
+    @pausable_property
     def keeps_paths(self) -> bool:
         """Whether no path and no wanted state can change (:func:`has_equal_paths`)."""
         return has_equal_paths(self.former, self.topology)
 
-    @cached_property
+    @pausable_property
     def elements(self) -> frozenset[Name]:
         """The elements that the former or the new topology has at :attr:`sites`."""
         return frozenset(
@@ -79,19 +68,19 @@ class TopologyChange:
             for element in known[name].elements
         )
 
-    @cached_property
+    @pausable_property
     def changed_elements(self) -> frozenset[Name]:
         """The new topology's elements that the former topology lacks, has at another site, or describes differently.
 
-        Ignore keys that no configuration depends on, such as a host's admission rule
-        (:func:`has_equal_element_wiring`).
+        Different descriptions of a host do not count: the host's wanted state depends only on the paths of clusters
+        (:class:`.TopologyEffects`).
         """
         before, sites = self.former.elements, self.topology.sites_by_name
         return frozenset(
             element.name
             for name in with_yield_points(self.sites & sites.keys())
             for element in sites[name].elements
-            if not has_equal_element_wiring(before.get(element.name), element) or self._has_moved(element.name)
+            if not _is_configured_alike(before.get(element.name), element) or self._has_moved(element.name)
         )
 
     @property
@@ -99,18 +88,18 @@ class TopologyChange:
         """The elements of :attr:`sites` that are in both topologies."""
         return self.elements & self.former.elements.keys() & self.topology.elements.keys()
 
-    @cached_property
+    @pausable_property
     def lost_elements(self) -> frozenset[Name]:
         """The former elements that the new topology lacks, or has with another kind or at another site."""
-        if self.keeps_wiring:
+        if self.keeps_paths:
             return frozenset()
         known = with_yield_points(self.elements & self.former.elements.keys(), every=MANY)
         return frozenset(name for name in known if self._is_lost(name))
 
-    @cached_property
+    @pausable_property
     def lost_ports(self) -> frozenset[PortRef]:
         """The ports of :attr:`common_elements` that the new topology lacks."""
-        if self.keeps_wiring:
+        if self.keeps_paths:
             return frozenset()
         before, after = self.former.elements, self.topology.elements
         return frozenset(
@@ -120,7 +109,7 @@ class TopologyChange:
             for port in set(before[name].ports) - set(after[name].ports)
         )
 
-    @cached_property
+    @pausable_property
     def lost_device_ports(self) -> frozenset[PortRef]:
         """The ports in :attr:`lost_ports` that belong to switches and edges of the former topology.
 
@@ -140,18 +129,15 @@ class TopologyChange:
         return self.former.site_of[name].name != self.topology.site_of[name].name
 
     def _list_sites_of_links(self) -> Iterator[Name]:
-        for known, link in self._list_differing_links():
-            yield from (known.site_of[end.element].name for end in link.ends)
-
-    def _list_differing_links(self) -> Iterator[tuple[Topology, Link]]:
-        """Yield each link that only one of the two topologies has, together with this topology.
-
-        Skip lists of links that are the same Python object in both topologies, because they are equal.
-        """
-        lost, added = list_differing_links(self.former, self.topology)
-        before, after = set(lost), set(added)
-        yield from ((self.former, link) for link in before - after)
-        yield from ((self.topology, link) for link in after - before)
+        """Yield the sites of the links that only one of the two topologies has."""
+        before, after = self.former.links_by_site, self.topology.links_by_site
+        for name in with_yield_points(before.keys() | after.keys()):
+            if not _has_equal_links(before.get(name, ()), after.get(name, ())):
+                yield name
+        for known, other in ((self.former, self.topology), (self.topology, self.former)):
+            if known.links_between is not other.links_between:
+                for link in set(known.links_between).difference(other.links_between):
+                    yield from (known.site_of[end.element].name for end in link.ends)
 
 
 def list_broken_paths(topology: Topology, live: Iterable[LiveCluster]) -> Iterator[str]:
@@ -178,9 +164,22 @@ def list_path_changes(change: TopologyChange, live: Iterable[LiveCluster]) -> It
             yield PathChange(cluster=cluster.key, add=add, remove=remove)
 
 
+def _has_equal_links(before: Sequence[Link], after: Sequence[Link]) -> bool:
+    """Return whether two sequences contain the same links in any order. Each port has at most one link."""
+    if before is after or before == after:
+        return True
+    known = {link.a: link for link in before}
+    return len(before) == len(after) and all(known.get(link.a) == link for link in after)
+
+
 def _is_same(former: Mapping[Name, object], topology: Mapping[Name, object], name: Name) -> bool:
     before, after = former.get(name), topology.get(name)
     return before is after or before == after
+
+
+def _is_configured_alike(before: Element | None, after: Element) -> bool:
+    both_hosts = isinstance(before, Host) and isinstance(after, Host)
+    return before is after or both_hosts or before == after
 
 
 def _describe_edges(site: Site | None) -> object:

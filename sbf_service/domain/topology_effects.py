@@ -28,6 +28,18 @@ class ClusterElements:
     after: frozenset[Name]
 
 
+@dataclass(frozen=True, slots=True)
+class ClusterMove:
+    """The elements that must confirm a cluster again or for the first time, and the elements that the cluster leaves.
+
+    The elements in ``added`` are new on the cluster's path, or have another configuration for the cluster.
+    """
+
+    cluster: LiveCluster
+    added: frozenset[Name]
+    left: frozenset[Name]
+
+
 @dataclass(slots=True)
 class TopologyEffects:
     """The effects of a topology change on live clusters. :meth:`update` computes only missing and outdated effects.
@@ -36,14 +48,16 @@ class TopologyEffects:
 
     - ``known``: the elements of each cluster, by cluster ID.
     - ``changed``: the elements that are in both topologies and whose configuration changes.
-    - ``of_clusters``: by cluster ID and changed element, the cluster, and whether its configuration on the element
-      changes.
+    - ``of_clusters``: each key is a cluster's ID and a changed element. The value is the cluster, and whether the
+      cluster's configuration on this element changes.
+    - ``moves``: the result of :meth:`list_moves`, or None if an update has made it outdated.
     """
 
     change: TopologyChange
     known: dict[str, ClusterElements] = field(default_factory=dict)
     changed: frozenset[Name] | None = None
     of_clusters: dict[tuple[str, Name], tuple[LiveCluster, bool]] = field(default_factory=dict)
+    moves: Sequence[ClusterMove] | None = None
 
     def prepare(self, live: Sequence[LiveCluster]) -> None:
         """Compute the effects. Ignore errors: their causes can disappear before the change is applied."""
@@ -52,8 +66,7 @@ class TopologyEffects:
                 self.known[cluster.id] = self._find_elements(cluster)
         with suppress(VirtcloudError, KeyError):  # KeyError: a host moves to a site where its cluster has no VLAN
             self.update(live)
-            for elements in with_yield_points(self.known.values()):
-                self.find_changed_elements_of(elements)
+            self.list_moves()
 
     def has_path(self, cluster: LiveCluster) -> bool:
         """Return whether it is known that the cluster has a path in both topologies."""
@@ -67,6 +80,8 @@ class TopologyEffects:
         """
         new, names = [one for one in live if not self.has_path(one)], {one.id for one in live}
         replaced = {one.id for one in new} | (self.known.keys() - names)
+        if replaced:
+            self.moves = None
         former = [self.known.pop(name) for name in replaced & self.known.keys()]
         added = {one.id: self._find_elements(one) for one in new}
         self.known |= added
@@ -78,14 +93,18 @@ class TopologyEffects:
         if touched:
             self.changed = self.changed - touched | self._find_changed(touched & self.change.common_elements)
 
-    def find_changed_elements_of(self, elements: ClusterElements) -> set[Name]:
-        """Return the changed elements on which this cluster's configuration changes."""
-        both = (self.changed or frozenset()) & elements.before & elements.after
-        return {name for name in both if self._is_changed_of(name, elements.cluster)}
+    def list_moves(self) -> Sequence[ClusterMove]:
+        """Return the clusters whose elements or configurations change. Compute the result once after each update."""
+        if self.moves is None:
+            moves = (self._find_move(elements) for elements in with_yield_points(self.known.values()))
+            self.moves = [move for move in moves if move.added or move.left]
+        return self.moves
 
-    def list_left_elements(self) -> set[Name]:
-        """Return the elements that any cluster leaves, even if their wanted state stays the same."""
-        return {name for elements in self.known.values() for name in elements.before - elements.after}
+    def _find_move(self, elements: ClusterElements) -> ClusterMove:
+        both = (self.changed or frozenset()) & elements.before & elements.after
+        changed = {name for name in both if self._is_changed_of(name, elements.cluster)}
+        added = (elements.after - elements.before) | changed
+        return ClusterMove(elements.cluster, added, elements.before - elements.after)
 
     def _is_changed_of(self, name: Name, cluster: LiveCluster) -> bool:
         known, is_changed = self.of_clusters.get((cluster.id, name), (None, False))
@@ -109,6 +128,8 @@ class TopologyEffects:
         return frozenset(name for name in concerned if self._is_changed(name, carried.get(name, [])))
 
     def _is_changed(self, name: Name, live: Sequence[LiveCluster]) -> bool:
+        if len(live) == 1 and not isinstance(self.change.topology.elements[name], Edge):
+            return self._is_changed_of(name, live[0])  # the common case for hosts: compute the wanted state only once
         before = _compute_configuration(name, self.change.former, live)
         return before != _compute_configuration(name, self.change.topology, live)
 

@@ -149,6 +149,30 @@ def select_texts(texts: BindParameter[str]) -> Select[tuple[str]]:
     return select(json_texts(texts).table_valued("value").c.value)
 
 
+class json_pairs(FunctionElement[str]):  # noqa: N801 - named like an SQL function
+    """An SQL table with the pairs of texts of a JSON list of lists. The whole list is one parameter."""
+
+    inherit_cache = True
+
+
+@compiles(json_pairs)
+def _pairs(element: json_pairs, compiler: SQLCompiler, **options: Any) -> str:  # noqa: ANN401
+    table = f"json_array_elements(CAST({compiler.process(element.clauses, **options)} AS json))"
+    return f"(SELECT value ->> 0 AS left_text, value ->> 1 AS right_text FROM {table})"  # noqa: S608 - no text of users
+
+
+@compiles(json_pairs, "sqlite")
+def _pairs_sqlite(element: json_pairs, compiler: SQLCompiler, **options: Any) -> str:  # noqa: ANN401
+    values = "json_extract(value, '$[0]') AS left_text, json_extract(value, '$[1]') AS right_text"
+    return f"(SELECT {values} FROM json_each({compiler.process(element.clauses, **options)}))"  # noqa: S608
+
+
+def select_pairs(pairs: BindParameter[str]) -> Select[tuple[str, str]]:
+    """Return a subquery with the pairs of texts of a JSON list, as :func:`select_texts` does for single texts."""
+    table = json_pairs(pairs).table_valued("left_text", "right_text")
+    return select(table.c.left_text, table.c.right_text)
+
+
 def split_ids(ids: Iterable[Id]) -> Iterator[list[Id]]:
     """Yield groups of IDs that fit into the parameters of one statement.
 

@@ -1,16 +1,17 @@
 """The wanted revisions of elements, which changes of the wanted state increment."""
 
-from collections.abc import Iterable
+import json
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import bindparam, inspect, select, update
+from sqlalchemy import Text, bindparam, inspect, select, update
 from sqlalchemy.orm.util import identity_key
 
 from sbf_service.domain.cluster_status import PlacementStatus
 from sbf_service.domain.error_report import find_cluster_error
-from sbf_service.store.columns import split_ids
+from sbf_service.store.columns import select_texts, split_ids
 from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.element import ElementKind
@@ -35,6 +36,13 @@ _INCREMENT = (
         ElementRow.reachable,
         ElementRow.last_seen,
     )
+)
+
+_INCREMENT_ALL = (
+    update(ElementRow)
+    .where(ElementRow.name.in_(select_texts(bindparam("names", type_=Text))))
+    .values(wanted_revision=ElementRow.wanted_revision + 1)
+    .execution_options(synchronize_session=False)
 )
 
 
@@ -97,6 +105,19 @@ def increment_revisions(unit: Unit, names: Iterable[str]) -> dict[str, NewRevisi
         unit.changed.add(f"element:{row.name}")
         _expire_loaded(unit, row.name)
     return {row.name: _make_new_revision(row) for row in rows}
+
+
+def increment_all(unit: Unit, names: Collection[str]) -> None:
+    """Increment the wanted revisions of elements, as :func:`increment_revisions` does, but without a result.
+
+    For thousands of elements, this function takes a fifth of the time. The unit must lock everything.
+    """
+    unit.require_everything()
+    if names:
+        unit.session.flush()
+        unit.connection.execute(_INCREMENT_ALL, {"names": json.dumps(sorted(names))})
+        unit.changed.update(f"element:{name}" for name in names)
+        expire_elements(unit)
 
 
 def _make_new_revision(row: Any) -> NewRevision:  # noqa: ANN401 - a row of _INCREMENT

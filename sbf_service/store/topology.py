@@ -163,7 +163,7 @@ def _apply_change(unit: Unit, prepared: PreparedChange) -> int:
     former, change = prepared.former.topology, prepared.change
     if former == change.topology:
         return prepared.former.version
-    if former is None or change.keeps_wiring:
+    if former is None or change.keeps_paths:
         version = _store_change(unit, prepared)
         increment_revisions(unit, find_other_destinations(change))
         return version

@@ -1,5 +1,7 @@
 """The parsed topologies of a store, and what the store knows about each version."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import itemgetter
 from threading import Lock
@@ -10,6 +12,8 @@ from virtcloud.model.vlans import VlanSet
 
 BEFORE_ALL_VERSIONS = -1
 KEPT_VERSIONS = 2
+MAX_READING_WAIT_S = 5.0
+"""The maximum time in seconds that a thread waits for a topology that another thread parses or commits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +23,11 @@ class TopologyCache:
     ``checked`` contains the versions without unchecked elements. Only a restore, which changes the topology's version,
     makes elements unchecked.
 
-    Units of work that began before the last change of the topology use the older topology. Equal parts of both
-    topologies are the same Python object. A thread holds ``reading`` while it parses documents or commits a new
-    topology, so that other threads wait for the result. A committing thread does not wait for ``reading``, because it
-    holds the locks of the database.
+    Units of work that began before the last change of the topology use the older topology. If a part is equal in both
+    topologies, both contain the same Python object for this part. A thread holds ``reading`` while it parses documents,
+    or while it commits a new topology; other threads wait for the result. A thread that commits does not wait for
+    ``reading``, because it holds the locks of the database. Other threads wait at most ``MAX_READING_WAIT_S``, because
+    a commit whose answer is lost ends only when the connection to the database fails.
     """
 
     topologies: dict[int, Topology] = field(default_factory=dict)
@@ -38,6 +43,16 @@ class TopologyCache:
         for key in [key for key in list(self.excluded) if key[0] not in self.topologies]:
             self.excluded.pop(key, None)
         self.checked.intersection_update(self.topologies)
+
+    @contextmanager
+    def reading_alone(self) -> Iterator[None]:
+        """Hold ``reading``. After ``MAX_READING_WAIT_S``, continue without it: a topology may be parsed twice."""
+        is_held = self.reading.acquire(timeout=MAX_READING_WAIT_S)
+        try:
+            yield
+        finally:
+            if is_held:
+                self.reading.release()
 
     def copy(self) -> "TopologyCache":
         """Return a copy for a unit that will be rolled back, whose topology must not get into this cache."""

@@ -74,8 +74,7 @@ class ElementChanges:
     - ``new``: the elements without a row. ``described``: the values of known elements whose kind or site changes, or
       that were removed earlier.
     - ``moved``: the known elements whose site changes.
-    - ``reset``: the known elements that the former topology lacks, has at another site, or describes differently
-      (:attr:`.TopologyChange.changed_elements`).
+    - ``reset``: the known elements in :attr:`.TopologyChange.changed_elements`.
     - ``devices``: the former and the new description of each new or changed element whose records of ports or VLANs may
       have to change.
     - ``lost``: the removed elements; the value is the former description if the element is a switch, otherwise None.
@@ -96,9 +95,9 @@ class ElementChanges:
 def prepare_elements(unit: Unit, change: TopologyChange) -> ElementChanges:
     """Return the changes of the rows of sites and elements for a new topology.
 
-    A change that keeps the wiring changes no row.
+    A change that keeps all paths changes no row, because it keeps the names, kinds and sites of all elements.
     """
-    if change.keeps_wiring:
+    if change.keeps_paths:
         return ElementChanges()
     unit.session.flush()
     topology, former, rows = change.topology, change.former.elements, _read_elements(unit, change)

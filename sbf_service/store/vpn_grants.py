@@ -28,7 +28,7 @@ from sbf_service.store.network_routers import take_over_routers
 from sbf_service.store.networks import read_clusters_on, read_guest_macs
 from sbf_service.store.replaced_connections import read_replaced_connections
 from sbf_service.store.revisions import increment_revisions
-from sbf_service.store.topology_placements import update_cluster_placements
+from sbf_service.store.topology_placements import change_placements
 from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.vpn_tables import VpnAddressRow, VpnProfileRow
 from virtcloud.model.cluster import WANTED_STATES
@@ -145,7 +145,9 @@ def connect_gateways(unit: Unit, row: ClusterRow, role: GatewayRole = VPN_SERVER
         check_ports_free(topology, widened, others, lambda owner: owner == unit.who)
     changed = list_elements(after - before)
     increment_revisions(unit, changed)
-    update_cluster_placements(unit, cluster, list_elements(after), changed)
+    left = list_elements(before) - list_elements(after)
+    change_placements(unit, added=((cluster.id, name) for name in changed), left=((cluster.id, name) for name in left))
+    unit.changed.add(f"cluster:{cluster.key}")
     row.version += 1
     unit.session.flush()
     record_audit(unit, "gateways_connected", why=", ".join(new), cluster_id=cluster.id)

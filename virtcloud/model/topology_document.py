@@ -114,7 +114,7 @@ class TopologyDocument(Document):
         """A cache of values computed from the topology's wiring alone, such as paths.
 
         The key is a function with its arguments. The values never become outdated (docs/decisions/0078): a later
-        topology takes over the values only if no path can differ
+        topology shares this dictionary only if no path can differ
         (:func:`~virtcloud.model.topology_parts.has_equal_paths`).
         """
         return {}

@@ -4,12 +4,12 @@ A topology that is made of parts has its links in a fixed order: the links withi
 then the links between sites.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, TypeVar
 
 from virtcloud.model.document import Document
-from virtcloud.model.element import Element, Host
+from virtcloud.model.element import Host
 from virtcloud.model.errors import BadInput
 from virtcloud.model.site import SitePart, site_part_of
 from virtcloud.model.topology import Topology
@@ -107,63 +107,40 @@ def _equals(former: object, new: object) -> bool:
     return former is new or former == new
 
 
-def has_equal_wiring(before: Topology, after: Topology) -> bool:
-    """Return whether two topologies have equal values for everything that affects paths or devices' configurations.
-
-    Other values of sites and hosts, such as admission rules, images and filters, are ignored. Links that are equal, but
-    not the same objects, count as different (see :func:`share_parts`).
-    """
-    return _has_equal_sites(before, after, has_equal_element_wiring)
-
-
 def has_equal_paths(before: Topology, after: Topology) -> bool:
     """Return whether two topologies have equal values for everything that affects paths and wanted states.
 
-    In contrast to :func:`has_equal_wiring`, hosts may differ in ports without a link, because a cluster uses only
-    linked ports.
+    Of a host, these values are the name and the linked ports. All other values of hosts, and values of sites such as
+    admission rules, images and filters, are ignored. Links that are equal, but not the same objects, count as different
+    (see :func:`share_parts`). A topology that took over the computed paths of the other topology has equal paths.
     """
-    linked = before.peers
-
-    def is_equal(old: Host, new: Host) -> bool:
-        return has_equal_element_wiring(old, new) or _linked_ports_of(old, linked) == _linked_ports_of(new, linked)
-
-    return _has_equal_sites(before, after, is_equal)
-
-
-def _linked_ports_of(host: Host, linked: Container[str]) -> tuple[Name, list[PortName], object]:
-    return host.name, [port for port in host.ports if f"{host.name}:{port}" in linked], host.aggregates
-
-
-def _has_equal_sites(before: Topology, after: Topology, is_equal: Callable[[Host, Host], bool]) -> bool:
-    """Return whether everything that affects paths is equal. ``is_equal`` compares two hosts."""
+    if before.computed is after.computed:
+        return True
     if not _equals(before.transports, after.transports) or any(list_differing_links(before, after)):
         return False
     pairs = zip(before.sites, after.sites, strict=False)
     return len(before.sites) == len(after.sites) and all(
-        old is new or _has_equal_site_wiring(old, new, is_equal) for old, new in with_yield_points(pairs)
+        old is new or _has_equal_site_wiring(old, new, before.peers) for old, new in with_yield_points(pairs)
     )
 
 
-def _has_equal_site_wiring(before: Site, after: Site, is_equal: Callable[[Host, Host], bool]) -> bool:
+def _has_equal_site_wiring(before: Site, after: Site, linked: Container[str]) -> bool:
     keys = ("name", "attachments", "switches", "edges", "gateways")
     return (
         all(getattr(before, key) == getattr(after, key) for key in keys)
         and len(before.hosts) == len(after.hosts)
-        and all(map(is_equal, before.hosts, after.hosts))
+        and all(_has_equal_uplinks(old, new, linked) for old, new in zip(before.hosts, after.hosts, strict=True))
     )
 
 
-def has_equal_element_wiring(before: Element | None, after: Element) -> bool:
-    """Return whether two elements are equal in all keys on which paths or configurations depend.
+def _has_equal_uplinks(before: Host, after: Host, linked: Container[str]) -> bool:
+    if before.name != after.name:
+        return False
+    return before.ports == after.ports or _linked_ports_of(before, linked) == _linked_ports_of(after, linked)
 
-    For hosts, these keys are the name, the ports and the aggregates. The other keys of a host affect only the admission
-    and the placement of new clusters.
-    """
-    if before is after:
-        return True
-    if isinstance(before, Host) and isinstance(after, Host):
-        return (before.name, before.ports, before.aggregates) == (after.name, after.ports, after.aggregates)
-    return before == after
+
+def _linked_ports_of(host: Host, linked: Container[str]) -> list[PortName]:
+    return [port for port in host.ports if f"{host.name}:{port}" in linked]
 
 
 def replace_site_part(topology: Topology, part: SitePart) -> Topology:
@@ -236,7 +213,7 @@ def _derive_look_ups(before: Topology, after: Topology) -> None:
         access = {end for link in added if link.access for end in link.ends}
         look_ups["access_ports"] = before.access_ports.difference(end for link in lost for end in link.ends) | access
     if has_equal_paths(before, after):
-        look_ups["computed"] = dict(before.computed)
+        look_ups["computed"] = before.computed
     vars(after).update(look_ups)
 
 

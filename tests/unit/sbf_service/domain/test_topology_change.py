@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from threading import Event, Thread
 from typing import Any
 
 from sbf_fakes.world import spec, three_edges, three_sites
@@ -9,8 +10,9 @@ from sbf_service.domain.wanted import compute_wanted
 from virtcloud.model.element import Host
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Site
-from virtcloud.model.topology_parts import has_equal_wiring, share_parts
+from virtcloud.model.topology_parts import has_equal_paths, share_parts
 from virtcloud.model.values import ClusterKey, VlanId
+from virtcloud.model.yield_points import pausing_with
 
 
 def changed(change: Callable[[dict[str, Any]], object], before: Topology | None = None) -> TopologyChange:
@@ -81,10 +83,10 @@ def test_a_host_that_moves_to_another_site_is_lost() -> None:
     assert (set(found.sites), set(found.lost_elements)) == ({"brno", "praha"}, {"brno-h1"})
 
 
-def test_equal_wiring_changes_no_wanted_state() -> None:
+def test_equal_paths_change_no_wanted_state() -> None:
     """Add each new field of hosts and sites to this test.
 
-    If the field affects paths or devices, also add it to `_has_equal_site_wiring` or `has_equal_element_wiring`.
+    If the field affects paths or devices, also add it to `_has_equal_site_wiring` or `_has_equal_uplinks`.
     """
 
     def change_values(document: dict[str, Any]) -> None:
@@ -92,12 +94,13 @@ def test_equal_wiring_changes_no_wanted_state() -> None:
             site |= {"images": ["alpine"], "open_filters": True}
             for host in site["hosts"]:
                 host |= {"hypervisors": ["qemu"], "images": ["alpine"], "open_filters": False}
+                host |= {"ports": ["eth9", *host["ports"]], "aggregates": {"eth9": ["eth7", "eth8"]}}
 
     found = changed(change_values)
     shared = share_parts(found.topology, found.former)
-    assert has_equal_wiring(found.former, shared)
-    wiring = {"name", "ports", "aggregates", "attachments", "switches", "edges", "gateways", "hosts"}
-    assert Host.model_fields.keys() - wiring == {"hypervisors", "admits", "images", "open_filters"}
+    assert has_equal_paths(found.former, shared)
+    wiring = {"name", "ports", "attachments", "switches", "edges", "gateways", "hosts"}
+    assert Host.model_fields.keys() - wiring == {"aggregates", "hypervisors", "admits", "images", "open_filters"}
     assert Site.model_fields.keys() - wiring == {"admits", "images", "destinations", "open_filters"}
     vlans = {site.name: VlanId(100) for site in shared.sites}
     live = [LiveCluster("a", ClusterKey("a"), spec("brno-h1", "praha-h1"), vlans)]
@@ -105,27 +108,30 @@ def test_equal_wiring_changes_no_wanted_state() -> None:
         assert compute_wanted(name, found.former, live) == compute_wanted(name, shared, live)
 
 
-def test_only_hosts_with_other_ports_count_as_changed() -> None:
-    def change_hosts(document: dict[str, Any]) -> None:
-        first, second = document["sites"][0]["hosts"][:2]
-        first["images"] = ["alpine"]
-        second["ports"].append("eth1")
+def link_another_port(document: dict[str, Any]) -> None:
+    document["sites"][0]["hosts"][0]["ports"] = ["eth9"]
+    document["links"][0]["a"] = "brno-h1:eth9"
 
-    found = changed(change_hosts)
-    assert not found.keeps_wiring
-    assert found.changed_elements == {"brno-h2"}
+
+def test_hosts_with_other_ports_do_not_count_as_changed() -> None:
+    """The clusters' paths determine a host's wanted state."""
+    assert changed(link_another_port).changed_elements == set()
+
+
+def test_hosts_at_another_site_count_as_changed() -> None:
+    def move_host(document: dict[str, Any]) -> None:
+        document["sites"][1]["hosts"].append(document["sites"][0]["hosts"].pop(0))
+        document["sites"][1]["switches"][0]["ports"].append("p9")
+        document["links"][0]["b"] = "praha-sw1:p9"
+
+    assert changed(move_host).changed_elements == {"brno-h1", "praha-sw1"}
 
 
 def test_ports_without_links_keep_all_paths() -> None:
-    found = shared(changed(lambda document: document["sites"][0]["hosts"][0].update(ports=["eth9", "eth0"])))
-    assert (found.keeps_paths, found.keeps_wiring) == (True, False)
+    assert shared(changed(lambda document: document["sites"][0]["hosts"][0].update(ports=["eth9", "eth0"]))).keeps_paths
 
 
 def test_other_linked_ports_change_paths() -> None:
-    def link_another_port(document: dict[str, Any]) -> None:
-        document["sites"][0]["hosts"][0]["ports"] = ["eth9"]
-        document["links"][0]["a"] = "brno-h1:eth9"
-
     assert not shared(changed(link_another_port)).keeps_paths
 
 
@@ -144,7 +150,33 @@ def test_linked_ports_in_another_order_change_paths() -> None:
 def test_a_topology_with_equal_paths_takes_over_computed_paths() -> None:
     found = changed(lambda document: document["sites"][0]["hosts"][0].update(ports=["eth9", "eth0"]))
     found.former.computed["path"] = "ports"
-    assert shared(found).topology.computed == {"path": "ports"}
+    after = shared(found)
+    assert after.topology.computed == {"path": "ports"}
+    assert after.topology.computed is found.former.computed  # has_equal_paths then compares no hosts again
+
+
+def test_no_comparison_waits_for_a_thread_that_pauses() -> None:
+    """A dry run or a transaction can compare two topologies while another thread prepares a change."""
+    pausing, resumed = Event(), Event()
+
+    def pause() -> None:
+        pausing.set()
+        resumed.wait(60)
+
+    def compare() -> None:
+        with pausing_with(pause):
+            _ = changed(add_host).sites
+
+    thread = Thread(target=compare)
+    other = Thread(target=lambda: changed(add_host).sites, daemon=True)
+    thread.start()
+    assert pausing.wait(10)
+    other.start()
+    other.join(10)
+    is_waiting = other.is_alive()
+    resumed.set()
+    thread.join(10)
+    assert not is_waiting
 
 
 def shared(change: TopologyChange) -> TopologyChange:
