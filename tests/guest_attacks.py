@@ -135,6 +135,9 @@ def build_address_attacks(own: str) -> dict[str, Packet]:
     return {
         "IPv4 with another guest's address": ethernet / IP(src=wrong, dst=known) / ICMP(),
         "TCP with another guest's address": ethernet / IP(src=wrong, dst=known) / TCP(),
+        "UDP with another guest's address": ethernet / IP(src=wrong, dst=known) / UDP(sport=4000, dport=4001),
+        "TCP over IPv6 with another guest's address": ethernet / IPv6(src=OTHER6, dst=OWN6) / TCP(),
+        "UDP over IPv6 with another guest's address": ethernet / IPv6(src=OTHER6, dst=OWN6) / UDP(sport=9, dport=9),
         "an ARP reply for another guest": ethernet / ARP(op=2, hwsrc=own, psrc=wrong, hwdst=SWITCH, pdst=known),
         "an ARP announcement for another guest": to_all / ARP(op=1, hwsrc=own, psrc=wrong, pdst=wrong),
         "an ARP reply with a foreign MAC address": ethernet / ARP(op=2, hwsrc=STRANGER, psrc=known, pdst=wrong),

@@ -1,10 +1,11 @@
 """The table of nftables (family ``bridge``) that filters frames from the bridge ports of guests and VPN devices.
 
 The table drops frames that a guest must not send, with the same few rules for any number of guests. Its sets list the
-guests' bridge ports, with the MAC and IP addresses that each guest may use. If a guest's port is in no set, the source
-addresses of this guest's frames are not checked. For example, another version of the agent may have started the guest.
-Each expression costs time for each frame. Therefore the first rule accepts most frames of guests, and two comparisons
-are enough to accept a frame from an uplink.
+guests' bridge ports, with the MAC and IP addresses that each guest may use. If a guest's port is in no set, for example
+because another version of the agent started the guest, the source addresses of this guest's frames are not checked.
+Each expression costs time for each frame. Therefore one comparison is enough to accept a frame from an uplink, and the
+next two rules accept most frames of guests: one look-up finds the port, the source MAC address and the type of the
+frame. In clusters with ``filters: addresses``, a second look-up finds the source IP address.
 
 =============================  ==============================================================================
 frames that are dropped        reason
@@ -58,7 +59,8 @@ BROADCASTS_PER_S = 1000
 """Limit of a guest's broadcast frames: per second, and in a burst."""
 MULTICASTS_PER_S = 10_000
 """Limit of a guest's multicast and broadcast frames per second."""
-INGRESS, PORT_KINDS, GUEST, ADDRESSES, IPV4, IPV6 = "ingress", "port_kinds", "guest", "addresses", "ipv4", "ipv6"
+INGRESS, PORT_KINDS, OWN_ADDRESSES = "ingress", "port_kinds", "own_addresses"
+GUEST, ADDRESSES, IPV4, IPV6 = "guest", "addresses", "ipv4", "ipv6"
 DEVICE, DEVICE_ADDRESSES = "vpn", "vpn_addresses"
 SERVER4, SERVER6 = "169.254.169.254", "fe80::a9fe:a9fe"
 """The addresses of a host's server for guests: DHCP, DNS and metadata (``host_services``)."""
@@ -66,8 +68,8 @@ INGRESS_HOOK = "type filter hook prerouting priority -300; policy accept;"
 _TO_GROUP = "ether daddr & 01:00:00:00:00:00"
 _UNICAST = "meta pkttype other"
 """Matches frames whose destination is neither a group address nor the port's own address (eth_type_trans)."""
-_FREE = "iifname . ether saddr . ether type @free"
-"""Matches untagged IP packets of guests that may use any IP address.
+_SENDER = "iifname . ether saddr . ether type vmap @senders"
+"""Accepts untagged IP packets of guests that may use any IP address. Checks the IP addresses of other guests.
 
 The kernel also finds a TCP header behind a VLAN tag. Therefore the rule compares ``ether type``: in a tagged frame,
 ``ether type`` is the type of the tag.
@@ -95,14 +97,17 @@ _LINK_RULES = (
 )
 _SERVER_RULE = f"arp saddr ip {SERVER4} iifname @served drop"
 RULES: Mapping[str, tuple[str, ...]] = {
-    INGRESS: (
-        f'iifname "{GUEST_PORTS}" meta l4proto tcp {_UNICAST} {_FREE} accept',
-        f'iifname "{FILTERED_PORTS}" goto {PORT_KINDS}',
-    ),
+    INGRESS: (f'iifname "{FILTERED_PORTS}" goto {PORT_KINDS}',),
     PORT_KINDS: (
-        f"{_UNICAST} {_NO_DHCP_ANSWER} {_FREE} accept",
+        f"meta l4proto tcp {_UNICAST} {_SENDER}",
+        f"{_UNICAST} {_NO_DHCP_ANSWER} {_SENDER}",
         f'iifname "{GUEST_PORTS}" goto {GUEST}',
         f'iifname "{DEVICE_PORTS}" goto {DEVICE}',
+    ),
+    OWN_ADDRESSES: (
+        "iifname . ip saddr @addresses4 accept",
+        "iifname . ip6 saddr @addresses6 accept",
+        f"goto {GUEST}",
     ),
     GUEST: (
         "iifname @ports iifname . ether saddr != @guests drop",
@@ -163,7 +168,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
 SETS: Mapping[str, str] = {
     "ports": "type ifname",
     "guests": "typeof iifname . ether saddr",
-    "free": "typeof iifname . ether saddr . ether type",
+    "senders": "type ifname . ether_addr . ether_type : verdict",
     "guest_macs": "typeof iifname . ether saddr",
     "vpn_ports": "type ifname",
     "addressed": "type ifname",
@@ -180,12 +185,15 @@ SETS: Mapping[str, str] = {
 }
 """The sets with the ports of guests and VPN devices: the type of the elements, by the name of the set.
 
+``senders`` is a verdict map. The last part of its elements is a verdict.
+
 ================  ==============================================================================
 set               elements
 ================  ==============================================================================
 ``ports``         ports whose source MAC addresses are checked
 ``guests``        the elements of ``ports``, each with the guest's MAC address
-``free``          the elements of ``guests`` whose guests may use any IP address, each with the types of IP packets
+``senders``       the elements of ``guests``, each with a type of IP packets. The verdict is ``accept`` if the guest may
+                  use any IP address, otherwise ``goto own_addresses``
 ``guest_macs``    ports of devices, each with the MAC addresses of the network's guests
 ``vpn_ports``     ports of devices
 ``addressed``     ports whose IP addresses are checked
@@ -204,3 +212,8 @@ set               elements
 RATE_SETS = ("broadcasts", "multicasts")
 SetElement = tuple[str, ...]
 """The name of a set, then the parts of one element: ("guests", "vc100-9f3a2b1c", "02:00:00:00:00:01")."""
+
+
+def is_verdict_map(name: str) -> bool:
+    """Return whether a set of `SETS` is a verdict map."""
+    return SETS[name].endswith(": verdict")

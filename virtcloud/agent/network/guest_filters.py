@@ -12,11 +12,13 @@ from virtcloud.agent.network.guest_filter_rules import (
     FAMILY,
     INGRESS,
     INGRESS_HOOK,
+    OWN_ADDRESSES,
     RATE_SETS,
     RULES,
     SETS,
     TABLE,
     SetElement,
+    is_verdict_map,
 )
 from virtcloud.agent.network.owned_tables import digest_rule
 from virtcloud.model.cluster import GuestService
@@ -84,9 +86,9 @@ def _list_port_elements(port: GuestPort) -> Iterator[SetElement]:
     if port.mac is not None:
         yield "ports", port.port
         yield "guests", port.port, port.mac
-        if port.addresses is None:
-            yield from (("free", port.port, port.mac, kind) for kind in ("ip", "ip6"))
-        else:
+        verdict = "accept" if port.addresses is None else f"goto {OWN_ADDRESSES}"
+        yield from (("senders", port.port, port.mac, kind, verdict) for kind in ("ip", "ip6"))
+        if port.addresses is not None:
             yield "addressed", port.port
             yield from _list_addresses(port.port, port.mac, port.addresses)
     if "dhcp" in port.serves or port.mac is None:
@@ -145,9 +147,12 @@ def _render_set(name: str, elements: list[list[str]]) -> str:
     With this size, the kernel finds elements faster. The size is never too small, because each change of the elements
     replaces the whole table.
     """
-    listed = ", ".join(" . ".join((f'"{port}"', *values)) for port, *values in elements)
+    kind, colon = ("map", " : ") if is_verdict_map(name) else ("set", " . ")
+    listed = ", ".join(
+        colon.join([" . ".join((f'"{port}"', *values[:-1])), *values[-1:]]) for port, *values in elements
+    )
     size = f"size {len(elements)};" if elements and "interval" not in SETS[name] else ""
-    return f" set {name} {{ {SETS[name]}; {size} {f'elements = {{ {listed} }};' if listed else ''} }}\n"
+    return f" {kind} {name} {{ {SETS[name]}; {size} {f'elements = {{ {listed} }};' if listed else ''} }}\n"
 
 
 def _render_chain(name: str, rules: Iterable[str]) -> str:

@@ -13,6 +13,7 @@ from virtcloud.agent.network.guest_filter_rules import (
     SETS,
     TABLE,
     SetElement,
+    is_verdict_map,
 )
 from virtcloud.agent.network.owned_tables import digest_rule
 
@@ -48,11 +49,23 @@ def parse_table(listing: Mapping[str, Any]) -> ObservedFilters:
     The table counts as foreign if it has content, but lacks the set ``ports`` or the set ``guests``.
     """
     found = [next(iter(item.items())) for item in listing["nftables"]]
-    sets: dict[str, list[Any]] = {one["name"]: one.get("elem", []) for kind, one in found if kind == "set"}
+    sets: dict[str, list[Any]] = {one["name"]: one.get("elem", []) for kind, one in found if kind in {"set", "map"}}
     if not sets.keys() >= _OWN_SETS and any(kind not in {"metainfo", "table"} for kind, _ in found):
         return _FOREIGN
-    elements = frozenset((name, *_parse_element(one)) for name in SETS for one in sets.get(name, []))
+    elements = frozenset(
+        (name, *(_parse_mapping(one) if is_verdict_map(name) else _parse_element(one)))
+        for name in SETS
+        for one in sets.get(name, [])
+    )
     return ObservedFilters(elements, tuple(_find_faults(found, sets)))
+
+
+def _parse_mapping(element: tuple[Any, Any]) -> Iterator[str]:
+    """Yield the parts of a verdict map's element as texts. The verdict is the last part."""
+    key, verdict = element
+    yield from _parse_element(key)
+    action, target = next(iter(verdict.items()))
+    yield f"{action} {target['target']}" if target else action
 
 
 def _parse_element(element: Any) -> Iterator[str]:  # noqa: ANN401 - JSON

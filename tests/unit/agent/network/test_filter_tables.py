@@ -4,7 +4,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from guest_filter_wire import ADDRESSED_DEVICES, ATTACKS, GUEST_PORT, OTHER_PORT, PORT, SUBNETS, connected, find_passing
+from guest_filter_wire import (
+    ADDRESSED_DEVICES,
+    ATTACKS,
+    GUEST_MAC,
+    GUEST_PORT,
+    OTHER_PORT,
+    PORT,
+    SUBNETS,
+    connected,
+    find_passing,
+)
 from network_namespaces import Run
 
 from virtcloud.agent.gateway import namespace_program
@@ -78,7 +88,12 @@ def test_overlapping_subnets_of_routers_are_accepted(in_namespace: Run) -> None:
         "insert rule bridge virtcloud guest accept",
         "flush set bridge virtcloud ports",
         "flush set bridge virtcloud guests",
-        "flush set bridge virtcloud free",
+        "flush map bridge virtcloud senders",
+        f'delete element bridge virtcloud senders {{ "{PORT}" . {GUEST_MAC} . ip }}',
+        (
+            f'delete element bridge virtcloud senders {{ "{PORT}" . {GUEST_MAC} . ip }}; '
+            f'add element bridge virtcloud senders {{ "{PORT}" . {GUEST_MAC} . ip : drop }}'
+        ),
         f'add element bridge virtcloud routers {{ "{PORT}" }}',
         "delete table bridge virtcloud",
         "add table bridge virtcloud { flags dormant; }",
@@ -98,6 +113,23 @@ def test_a_change_by_somebody_else_is_found(in_namespace: Run, command: str) -> 
         return filters.read() == ObservedFilters(list_elements(ports))
 
     assert in_namespace(work) is False
+
+
+def test_the_table_of_an_older_agent_is_replaced(in_namespace: Run) -> None:
+    older = (
+        "set ports { type ifname; }; set guests { typeof iifname . ether saddr; }; "
+        "set free { typeof iifname . ether saddr . ether type; }; "
+        "chain ingress { type filter hook prerouting priority -300; }"
+    )
+
+    def work() -> object:
+        _run(f"table bridge virtcloud {{ {older}; }}")
+        filters = NftablesFilters()
+        found = filters.read()
+        filters.replace((GUEST_PORT,))
+        return found.foreign, "the set senders is missing" in found.faults, filters.read()
+
+    assert in_namespace(work) == (False, True, ObservedFilters(list_elements([GUEST_PORT])))
 
 
 def test_without_nf_tables_the_filters_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,14 +15,16 @@ from guest_filter_wire import (
     PORT,
     SERVICE_ATTACKS,
     SWITCH_ATTACKS,
+    TEST_FRAME,
     connected,
     find_passing,
     set_filters,
 )
 from network_namespaces import Run
 
-from virtcloud.agent.network.guest_filter_rules import BROADCASTS_PER_S, MULTICASTS_PER_S
-from virtcloud.agent.network.guest_filters import GuestPort
+from virtcloud.agent.network.guest_filter_rules import BROADCASTS_PER_S, GUEST, MULTICASTS_PER_S, RULES
+from virtcloud.agent.network.guest_filters import GuestPort, render_table
+from virtcloud.agent.network.nftables import _run
 
 ADDRESSED_PORT = GuestPort(PORT, GUEST_MAC, (f"{OWN4}/24", f"{OWN6}/64"))
 OPEN_PORT = GuestPort(PORT, None)
@@ -144,6 +146,18 @@ def test_a_guest_may_send_ordinary_frames(passing: dict[GuestPort, list[str]]) -
 
 def test_a_guest_with_checked_addresses_may_use_them(passing: dict[GuestPort, list[str]]) -> None:
     assert passing[ADDRESSED_PORT] == [*ORDINARY_FRAMES]
+
+
+@pytest.mark.parametrize("port", [GUEST_PORT, ADDRESSED_PORT], ids=["default", "addressed"])
+def test_common_packets_pass_without_the_rules_for_other_frames(in_namespace: Run, port: GuestPort) -> None:
+    """The chain of the other rules accepts only test frames here, so earlier rules have accepted the packets."""
+
+    def work() -> object:
+        with connected() as wire:
+            _run(render_table([port], {**RULES, GUEST: (f"ether type != 0x{TEST_FRAME} drop",)}))
+            return find_passing(wire, ORDINARY_FRAMES)
+
+    assert in_namespace(work) == ["a test frame", "TCP", "UDP", "TCP over IPv6", "UDP over IPv6"]
 
 
 def test_open_filters_drop_frames_that_harm_other_clusters(passing: dict[GuestPort, list[str]]) -> None:
