@@ -113,7 +113,7 @@ class GuestFiles:
     def _remove(self, domain: str) -> None:
         for driver in DRIVERS:
             _remove_logs(LIBVIRT_LOGS / driver, domain)
-        _remove_container_folders(domain)
+        _remove_container_remains(domain)
         _remove_logs(self._folder, domain)  # logs of earlier versions of the agent
         if (self._folder / domain).exists():
             self._groups.ensure_none(domain)
@@ -158,8 +158,13 @@ def _remove_logs(folder: Path, domain: str) -> None:
         path.unlink(missing_ok=True)
 
 
-def _remove_container_folders(domain: str) -> None:
-    """Remove the empty folders of a container that libvirt does not remove."""
+def _remove_container_remains(domain: str) -> None:
+    """Remove a container's empty folders and socket, which libvirt does not remove.
+
+    libvirt never removes the folders. The socket remains if the container ended while libvirtd did not run.
+    """
+    with suppress(OSError):
+        (LIBVIRT_CONTAINERS / f"{domain}.sock").unlink(missing_ok=True)
     for suffix in CONTAINER_FOLDERS:
         with suppress(OSError):  # absent, or a later version of libvirt uses the folder for other purposes
             (LIBVIRT_CONTAINERS / f"{domain}.{suffix}").rmdir()

@@ -95,7 +95,7 @@ def test_a_machine_has_no_limit_of_a_former_container(
     assert "limit_not_set" not in caplog.text
 
 
-def test_a_removed_guest_leaves_none_of_libvirts_folders(
+def test_a_removed_guest_leaves_no_runtime_files_of_libvirt(
     qemu_guests: LocalGuests, images: Path, logs: Path, make_segment: Make
 ) -> None:
     qemu_guests.ensure_guest(*with_disk_image(make_segment("a", 100, ("g1",))))
@@ -103,6 +103,7 @@ def test_a_removed_guest_leaves_none_of_libvirts_folders(
     for domain in ("vc-a-g1", "vc-a-g10"):
         for suffix in ("dev", "devpts", "fuse"):
             (containers / f"{domain}.{suffix}").mkdir(parents=True)
+    (containers / "vc-a-g1.sock").touch()
     qemu_guests.ensure_no_guests("a", ("g1",))
     assert not list((images / "state").iterdir())
     assert sorted(path.name for path in containers.iterdir()) == ["vc-a-g10.dev", "vc-a-g10.devpts", "vc-a-g10.fuse"]
