@@ -122,7 +122,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_read_only_home_is_refused_with_a_remedy() -> None:
     """Even root cannot create a folder in /proc."""
-    with pytest.raises(BadInput, match="cannot be written: .*; set XDG_CACHE_HOME to a folder that you can write"):
+    with pytest.raises(BadInput, match=r"cannot be written: .*; set XDG_CACHE_HOME to a folder that you can write"):
         write_known_hosts(FOUND, "4c1f", Path("/proc/virtcloud"))
 
 
