@@ -20,6 +20,7 @@ from sbf_service.store.observed_state import parse_observed_circuits
 from sbf_service.store.tables import ElementRow
 from sbf_service.store.topology_ports import list_lost_ports, list_reattached_ports
 from sbf_service.store.unit_of_work import Unit
+from virtcloud.model.cluster import LEAVING_STATES
 from virtcloud.model.element import Gateway
 from virtcloud.model.errors import Conflict
 from virtcloud.model.topology import Topology
@@ -149,14 +150,21 @@ def _list_losses(unit: Unit, change: TopologyChange, live: Iterable[LiveCluster]
     yield from _list_distant_gateways(change.topology, live)
     yield from list_reattached_ports(unit, change.former, change.topology, change.sites)
     for element, row in _list_users(unit, change.lost_elements):
-        remedy = QUARANTINE_REMEDY if row.quarantined else _describe_remedy(change.former.gateways.get(element))
+        remedy = _describe_remedy(row, change.former.gateways.get(element))
         user = f"cluster {row.key} ({row.state})"
         yield f"{user} needs {element}, which would vanish or change its kind or site: {remedy}"
     yield from list_lost_ports(unit, change, live)
 
 
-def _describe_remedy(gateway: Gateway | None) -> str:
-    """Return how clusters can leave an element that would vanish (``gateway``, if it is a gateway)."""
+def _describe_remedy(cluster: ClusterRow, gateway: Gateway | None) -> str:
+    """Return how a cluster can leave an element that would vanish.
+
+    ``gateway`` is the element if the element is a gateway, otherwise None.
+    """
+    if cluster.quarantined:
+        return QUARANTINE_REMEDY
+    if cluster.state in LEAVING_STATES:
+        return "wait until the cluster has ended"
     remedy = "end the cluster first"
     if gateway is None:
         return remedy

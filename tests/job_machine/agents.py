@@ -89,8 +89,8 @@ class SimulatedAgent:
         paths = {"state": self.folder / self.name, "jobs": self.folder / self.name / "places"}
         settings = AgentSettings.model_validate({"element": self.name, "sbf": "http://sbf", **paths})
         sbf = stack.enter_context(SbfClient("http://sbf", HTTP_TIMEOUT_S, token=lambda: SecretStr(self._token)))
-        sbf._connection._http._transport = SimulatedTransport(self.network, f"agent {self.name}")
-        sbf._connection._http._mounts = {}
+        sbf._connection._http.get()._transport = SimulatedTransport(self.network, f"agent {self.name}")
+        sbf._connection._http.get()._mounts = {}
         with pytest.MonkeyPatch.context() as patch:
             self._patch_bootstrap(patch)
             adapters = JobSocketAdapters(self, every_guest_answers, self.mounts)

@@ -58,7 +58,7 @@ class JobSite:
         }
         token = self.world.token(Role.SCHEDULER, "reconciliation")
         self._client = stack.enter_context(SbfClient("http://sbf", HTTP_TIMEOUT_S, token=lambda: SecretStr(token)))
-        self._client._connection._http._transport = SimulatedTransport(self.network, "reconciliation")
+        self._client._connection._http.get()._transport = SimulatedTransport(self.network, "reconciliation")
         self.torque = TorqueHost(HOSTS[0], folder, self.tasks, self.world, self._client)
         self.reconciles, self.uses_second_server = True, False
         self.log = FakeLog()

@@ -213,5 +213,19 @@ def test_a_restart_of_libvirtd_does_not_restart_guests(lab: Lab, client: SbfClie
     assert read_start_time(lab, outage.kept) == start
 
 
+def test_a_guest_that_ended_without_libvirtd_starts_again(lab: Lab, client: SbfClient, outage: Outage) -> None:
+    libvirtd = lab.service(HOST, "libvirtd")
+    libvirtd.stop()
+    run_checked(lab, HOST, "sh", "-c", f"kill -KILL $(cat /run/libvirt/lxc/vc-{outage.kept.id}-plain.pid)")
+    assert read_guests(lab, HOST) == ()
+    libvirtd.start()
+    client.set_guest_power(KEPT, "disk", GuestPower.ON)
+    deadline = time.monotonic() + LIMIT_S
+    while len(guests := read_guests(lab, HOST)) < 2:
+        assert time.monotonic() < deadline, guests
+        time.sleep(0.5)
+    assert guests == (f"vc-{outage.kept.id}-disk", f"vc-{outage.kept.id}-plain")
+
+
 def read_start_time(lab: Lab, cluster: ClusterView) -> str:
     return run_in_guest(lab, cluster, "plain", "/bin/cat", "/proc/1/stat").split()[21]

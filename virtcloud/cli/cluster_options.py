@@ -260,7 +260,8 @@ def _list_addresses(network: str, count: int) -> list[tuple[Address, ...]]:
     ]
     if len(addresses) < count:
         raise BadInput(
-            f"network {network} has {count_of(len(addresses), 'address')} for {count} guests; choose a larger network"
+            f"network {network} has {count_of(len(addresses), 'address')} for {count_of(count, 'guest')}; choose a "
+            "larger network"
         )
     return addresses
 

@@ -43,6 +43,12 @@ def login(context: click.Context, token_input: TextIO | None) -> None:
         identity = client.sbf.whoami()
     write_token(default_token_file(), token)
     click.echo(f"you are {_format_identity(identity)}; the token is stored in {default_token_file()}")
+    if connection.url.startswith("unix:"):
+        click.echo(
+            f"virtcloud: commands at {connection.url} do not send the stored token, because SBF identifies you by your "
+            f"user ID there. To send the token: --token-file {default_token_file()}",
+            err=True,
+        )
 
 
 def _prompt_for_token() -> str:

@@ -12,7 +12,13 @@ from pydantic import ValidationError
 
 from virtcloud import __version__
 from virtcloud.client.credentials import TokenSource, name_token_file, no_token
-from virtcloud.client.http_clients import SYSTEM_TRUST, TlsTrust, build_http_client, build_tls_context
+from virtcloud.client.http_clients import (
+    SYSTEM_TRUST,
+    ProcessHttpClient,
+    TlsTrust,
+    build_http_client,
+    build_tls_context,
+)
 from virtcloud.client.http_errors import error_of_answer, error_of_response, explain_request_error
 from virtcloud.client.session_stream import HandshakeRefusedError, SessionStream, open_stream
 from virtcloud.current_call import current_call
@@ -81,7 +87,7 @@ class Connection:
         self._timeout = timeout
         self.token = token
         self.trust = trust
-        self._http = build_http_client(url, trust)
+        self._http = ProcessHttpClient(url, trust)
 
     def with_timeout(self, seconds: float) -> Self:
         """Return a connection with another timeout. Both objects share the HTTP connections and the TLS context."""
@@ -132,7 +138,9 @@ class Connection:
         params = {key: value for key, value in (query or {}).items() if value is not None}
         timeout = httpx.Timeout(self._timeout + wait, connect=min(self._timeout, CONNECT_S))
         try:
-            answer = self._http.request(method, path, content=content, headers=headers, params=params, timeout=timeout)
+            answer = self._http.get().request(
+                method, path, content=content, headers=headers, params=params, timeout=timeout
+            )
         except httpx.RequestError as error:
             raise ServiceUnreachable(explain_request_error(self.url, error)) from error
         is_unchanged = answer.status_code == NOT_MODIFIED and if_none_match is not None
@@ -176,7 +184,7 @@ class Connection:
             headers |= {"range": f"bytes={offset}-", "if-range": etag}
         timeout = httpx.Timeout(max(self._timeout, TRANSFER_S), connect=min(self._timeout, CONNECT_S))
         try:
-            with self._http.stream("GET", path, headers=headers, timeout=timeout) as answer:
+            with self._http.get().stream("GET", path, headers=headers, timeout=timeout) as answer:
                 if not answer.is_success:
                     answer.read()
                     raise self._error_of(self.url, answer)
@@ -189,8 +197,11 @@ class Connection:
         return name_token_file(error_of_response(url, answer), self.token)
 
     def _headers(self) -> dict[str, str]:
-        """Return the headers of a call. Raise BadInput after ``close``: httpx would raise a RuntimeError."""
-        if self._http.is_closed:
+        """Return the headers of a call.
+
+        Raise BadInput after ``close``. Without this check, httpx would raise a RuntimeError for the call.
+        """
+        if self._http.get().is_closed:
             raise BadInput(
                 "this client is closed: expected all calls before the client is closed, or within the client's "
                 "'with' block"
@@ -230,7 +241,7 @@ class Connection:
     @contextmanager
     def _open_http(self, url: str) -> Iterator[httpx.Client]:
         if url == self.url:
-            yield self._http
+            yield self._http.get()
             return
         self._check_encryption(url)
         with build_http_client(url, self.trust) as http:

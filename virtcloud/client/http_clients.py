@@ -1,5 +1,6 @@
 """The HTTP clients for an address of SBF: TLS, plain HTTP, or a Unix domain socket."""
 
+import os
 import socket
 import ssl
 from dataclasses import dataclass
@@ -27,6 +28,34 @@ class TlsTrust:
 
 
 SYSTEM_TRUST = TlsTrust()
+
+
+class ProcessHttpClient:
+    """The HTTP client for an address, with separate connections in each process.
+
+    After os.fork, both processes have the open connections. If both used them, a process could receive the answers to
+    the calls of the other process. Therefore the new process opens its own connections.
+    """
+
+    def __init__(self, url: str, trust: TlsTrust) -> None:
+        """Build the client for this process. Raise BadInput for an invalid address or certificate."""
+        self._url = url
+        self._trust = trust
+        self._client = build_http_client(url, trust)
+        self._inherited: httpx.Client | None = None
+        """The client of the parent process, which is not closed: its connections belong to the parent process."""
+        self._process = os.getpid()
+
+    def get(self) -> httpx.Client:
+        """Return the client of the present process. After `close`, return a closed client."""
+        if self._process != os.getpid() and not self._client.is_closed:
+            self._inherited, self._client = self._client, build_http_client(self._url, self._trust)
+            self._process = os.getpid()
+        return self._client
+
+    def close(self) -> None:
+        """Close the connections of the present process."""
+        self.get().close()
 
 
 def build_http_client(url: str, trust: TlsTrust) -> httpx.Client:

@@ -141,9 +141,15 @@ def _find_token_file(sbf: SbfClient, folder: Path) -> Path | None:
 
 
 def write_known_hosts(found: ClusterPeers, cluster_id: str, folder: Path) -> Path:
-    """Write the host keys of a cluster's network to a private file in ``folder``. Return the file's path."""
+    """Write the host keys of a cluster's network to a private file in ``folder``. Return the file's path.
+
+    Raise BadInput if the file cannot be written.
+    """
     path = folder / f"known_hosts-{cluster_id}"
-    replace_private_file(path, render_known_hosts(found.peers))
+    try:
+        replace_private_file(path, render_known_hosts(found.peers))
+    except BadInput as error:
+        raise BadInput(f"{error}; set XDG_CACHE_HOME to a folder that you can write") from error
     return path
 
 

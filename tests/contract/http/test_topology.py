@@ -110,7 +110,7 @@ def test_an_element_that_may_carry_a_cluster_cannot_be_removed(world: World, whe
     state = {"live": "active", "draining": "draining", "quarantined": "released"}[when]
     with pytest.raises(Conflict) as caught:
         world.put_topology(changed_topology(world, without_brno_h1))
-    remedy = "end the cluster first"
+    remedy = "end the cluster first" if when == "live" else "wait until the cluster has ended"
     if when == "quarantined":
         remedy = (
             "wait until every element has confirmed the removal; if an element will never return, an administrator can "

@@ -250,6 +250,11 @@ def test_a_network_without_its_prefix_length_is_not_sent(run: RunCommand, sbf: F
     assert "with its prefix length, got '10.0.0.0'" in result.stderr
 
 
+def test_a_network_without_a_free_address_counts_the_guests(run: RunCommand) -> None:
+    result = run(*CREATE, "--network", "10.0.0.255/24")
+    assert result.stderr == ("virtcloud: network 10.0.0.255/24 has 0 addresses for 1 guest; choose a larger network\n")
+
+
 def test_guests_without_an_image_are_not_sent(run: RunCommand, sbf: FakeSbf) -> None:
     result = run("cluster", "create", "demo", "--host", "brno-h1")
     assert (result.exit_code, sbf.requests) == (2, [])

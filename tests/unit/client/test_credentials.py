@@ -19,6 +19,7 @@ from virtcloud.cli import main
 from virtcloud.client.api import Client
 from virtcloud.client.credentials import read_token, token_source, write_token
 from virtcloud.client.sbf import SbfClient
+from virtcloud.model.access import Role
 from virtcloud.model.errors import BadInput, Forbidden, Unauthenticated
 
 URL = "http://sbf"
@@ -184,6 +185,17 @@ def test_login_stores_a_valid_token(script: Script, home: Path) -> None:
     assert (done.exit_code, script.headers[0]["authorization"]) == (0, "Bearer vc_x")
     assert done.stdout == f"you are alice, user; the token is stored in {home}/virtcloud/token\n"
     assert (home / "virtcloud" / "token").read_text() == "vc_x\n"
+
+
+def test_login_at_a_socket_says_how_to_send_the_token(sbf: str, home: Path) -> None:
+    with SbfClient(sbf) as client:
+        token = client.create_token("alice", Role.USER).token
+    done = CliRunner().invoke(main, ["--url", sbf, "login"], input=f"{token}\n")
+    assert done.exit_code == 0
+    assert done.stderr == (
+        f"virtcloud: commands at {sbf} do not send the stored token, because SBF identifies you by your user ID there. "
+        f"To send the token: --token-file {home}/virtcloud/token\n"
+    )
 
 
 def test_login_without_a_terminal_shows_no_warning(script: Script, home: Path) -> None:

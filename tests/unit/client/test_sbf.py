@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,53 @@ def test_calls_and_sessions_keep_the_path_of_the_url(script: Script) -> None:
                 call()
     paths = [path.partition("?")[0] for _, path, _ in script.asked]
     assert paths == ["/sbf/v1/whoami", "/sbf/v1/clusters/demo/guests/g1/session"]
+
+
+@contextmanager
+def count_connections() -> Iterator[tuple[str, list[int]]]:
+    """Serve a pool, and keep connections open. Yield the server's address, and the client's port of each connection."""
+    ports: list[int] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def setup(self) -> None:
+            super().setup()
+            ports.append(self.client_address[1])
+
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("content-length", str(len(POOL)))
+            self.end_headers()
+            self.wfile.write(POOL.encode())
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+            """Print nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", ports
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_forked_process_opens_its_own_connection() -> None:
+    """If two processes used one connection, a process could receive the answer to a call of the other process."""
+    with count_connections() as (url, ports), SbfClient(url) as client:
+        client.pool("brno")
+        process = os.fork()
+        if process == 0:
+            with ExitStack() as stack:
+                stack.callback(os._exit, 1)
+                client.pool("brno")
+                os._exit(0)
+        assert os.waitpid(process, 0) == (process, 0)
+        client.pool("brno")
+    assert len(ports) == 2
 
 
 def test_https_to_a_plain_port_suggests_http() -> None:

@@ -118,6 +118,12 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return config
 
 
+def test_a_read_only_home_is_refused_with_a_remedy() -> None:
+    """Even root cannot create a folder in /proc."""
+    with pytest.raises(BadInput, match=r"cannot be written: .*; set XDG_CACHE_HOME to a folder that you can write"):
+        write_known_hosts(FOUND, "4c1f", Path("/proc/virtcloud"))
+
+
 def test_a_jobs_script_reaches_all_guests_without_sbf(job: Path, tmp_path: Path) -> None:
     found = ClusterLogins(NEVER_ASKED, "demo", tmp_path).find(SshOptions(identity="/key"), [])
     assert found == {name: ["ssh", "-i", "/key", "-F", str(job), name] for name in ("g1", "g2")}

@@ -1,13 +1,14 @@
-"""Files of guests: a folder with the disks and the console log, and libvirt's logs of the guest's domain.
+"""Files of guests: a folder with the disks and the console log, and libvirt's logs and folders of the guest's domain.
 
 The agent creates the folder ``<state>/guests/<domain>`` before the guest starts. The folder remains while the guest is
 wanted on this host. So a guest that was stopped or reset, or ended by itself, starts again with the same disks. The
-agent removes libvirt's logs before the folder. If the agent is killed before it has removed the logs, the folder still
-shows which logs must be removed.
+agent removes libvirt's logs and folders before the agent's own folder. If the agent is killed in between, its own
+folder still shows what must be removed.
 """
 
 import shutil
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from virtcloud.agent import log
@@ -18,6 +19,9 @@ from virtcloud.agent.network import names
 from virtcloud.model.errors import Refused
 
 LIBVIRT_LOGS = Path("/var/log/libvirt")
+LIBVIRT_CONTAINERS = Path("/run/libvirt/lxc")
+CONTAINER_FOLDERS = ("dev", "devpts", "fuse")
+"""The suffixes of the folders that libvirt creates for each container, and does not remove at the container's end."""
 DRIVERS = ("lxc", "qemu")
 CONSOLE = "console.log"
 WANTED_LIMIT = "pids.new"
@@ -96,7 +100,7 @@ class GuestFiles:
             log.warning("limit_not_set", domain=domain, limit="pids", error=error)
 
     def ensure_none(self, domain: str) -> None:
-        """Remove a guest's files, root, logs and control group. Each of these may be absent.
+        """Remove a guest's files, root, logs, control group and libvirt's folders. Each of these may be absent.
 
         Raise Refused if something cannot be removed.
         """
@@ -109,6 +113,7 @@ class GuestFiles:
     def _remove(self, domain: str) -> None:
         for driver in DRIVERS:
             _remove_logs(LIBVIRT_LOGS / driver, domain)
+        _remove_container_remains(domain)
         _remove_logs(self._folder, domain)  # logs of earlier versions of the agent
         if (self._folder / domain).exists():
             self._groups.ensure_none(domain)
@@ -151,3 +156,15 @@ def _remove_logs(folder: Path, domain: str) -> None:
     """Remove a domain's log, and the logs that virtlogd and logrotate have renamed."""
     for path in (folder / f"{domain}.log", *folder.glob(f"{domain}.log.*")):
         path.unlink(missing_ok=True)
+
+
+def _remove_container_remains(domain: str) -> None:
+    """Remove a container's empty folders and socket, which libvirt does not remove.
+
+    libvirt never removes the folders. The socket remains if the container ended while libvirtd did not run.
+    """
+    with suppress(OSError):
+        (LIBVIRT_CONTAINERS / f"{domain}.sock").unlink(missing_ok=True)
+    for suffix in CONTAINER_FOLDERS:
+        with suppress(OSError):  # absent, or a later version of libvirt uses the folder for other purposes
+            (LIBVIRT_CONTAINERS / f"{domain}.{suffix}").rmdir()

@@ -230,13 +230,29 @@ def _find_console(connection: Any, name: str) -> str | None:  # noqa: ANN401 - l
 
 def _read_ownership(domain: Any) -> DomainOwnership | None:  # noqa: ANN401 - libvirt has no types
     try:
-        return parse_ownership(domain.metadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, NAMESPACE, 0))
+        return parse_ownership(_read_metadata(domain))
     except libvirt.libvirtError as error:
         if error.get_error_code() not in {libvirt.VIR_ERR_NO_DOMAIN_METADATA, libvirt.VIR_ERR_NO_DOMAIN}:
             raise
         return None
     except (KeyError, ValueError, ET.ParseError):
         return None  # another program wrote the metadata, so the domain is no guest of virtcloud
+
+
+def _read_metadata(domain: Any) -> str:  # noqa: ANN401 - libvirt has no types
+    """Return the metadata element of virtcloud as XML. The result is empty if the domain has no such element.
+
+    If a container ended while libvirtd did not run, libvirt's LXC driver (observed with libvirt 9.0) keeps the
+    container's transient domain after the start of libvirtd, and refuses to return the domain's metadata. libvirt
+    removes this domain when the agent destroys it.
+    """
+    try:
+        return str(domain.metadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, NAMESPACE, 0))
+    except libvirt.libvirtError as error:
+        if error.get_error_code() != libvirt.VIR_ERR_OPERATION_INVALID:
+            raise
+    found = ET.fromstring(domain.XMLDesc(0)).find(f"metadata/{{{NAMESPACE}}}guest")  # noqa: S314 - written by libvirt
+    return "" if found is None else ET.tostring(found, encoding="unicode")
 
 
 def _shut_down(connection: Any, name: str, *, systemd: bool) -> None:  # noqa: ANN401 - libvirt has no types

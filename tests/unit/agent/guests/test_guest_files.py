@@ -33,6 +33,7 @@ def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for driver in ("lxc", "qemu"):
         (tmp_path / "libvirt" / driver).mkdir(parents=True)
     monkeypatch.setattr(guest_files, "LIBVIRT_LOGS", tmp_path / "libvirt")
+    monkeypatch.setattr(guest_files, "LIBVIRT_CONTAINERS", tmp_path / "containers")
     return tmp_path / "libvirt"
 
 
@@ -90,6 +91,20 @@ def test_a_machine_has_no_limit_of_a_former_container(
     qemu_guests.read()
     assert list_files(images / "state") == ["vc-a-g1/disk.json", "vc-a-g1/disk.qcow2"]
     assert "limit_not_set" not in caplog.text
+
+
+def test_a_removed_guest_leaves_no_runtime_files_of_libvirt(
+    qemu_guests: LocalGuests, images: Path, logs: Path, make_segment: Make
+) -> None:
+    qemu_guests.ensure_guest(*with_disk_image(make_segment("a", 100, ("g1",))))
+    containers = logs.parent / "containers"
+    for domain in ("vc-a-g1", "vc-a-g10"):
+        for suffix in ("dev", "devpts", "fuse"):
+            (containers / f"{domain}.{suffix}").mkdir(parents=True)
+    (containers / "vc-a-g1.sock").touch()
+    qemu_guests.ensure_no_guests("a", ("g1",))
+    assert not list((images / "state").iterdir())
+    assert sorted(path.name for path in containers.iterdir()) == ["vc-a-g10.dev", "vc-a-g10.devpts", "vc-a-g10.fuse"]
 
 
 def test_a_stopped_guest_leaves_no_disk_or_log(

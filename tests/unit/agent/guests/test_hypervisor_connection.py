@@ -8,6 +8,7 @@ from contextlib import closing
 import libvirt
 import pytest
 
+from virtcloud.agent.guests.domains import NAMESPACE, DomainOwnership, GuestDomain
 from virtcloud.agent.guests.hypervisor import CALLS_AT_ONCE, LibvirtConnection, LibvirtHypervisor
 
 
@@ -17,6 +18,33 @@ class LostConnection(libvirt.libvirtError):
     def __init__(self) -> None:
         Exception.__init__(self, "End of file while reading data")
         self.err = (libvirt.VIR_ERR_SYSTEM_ERROR, libvirt.VIR_FROM_RPC, "", 0, "", "", "", 0, 0)
+
+
+class DomainNotRunning(libvirt.libvirtError):
+    """The error of libvirt's LXC driver for the metadata of a transient domain that does not run."""
+
+    def __init__(self) -> None:
+        Exception.__init__(self, "transient domains do not have any persistent config")
+        self.err = (libvirt.VIR_ERR_OPERATION_INVALID, libvirt.VIR_FROM_DOMAIN, "", 0, "", "", "", 0, 0)
+
+
+class EndedContainer:
+    """The domain of a container that ended while libvirtd did not run."""
+
+    def __init__(self, metadata: str) -> None:
+        self._metadata = metadata
+
+    def name(self) -> str:
+        return "vc-4c1f-g1"
+
+    def state(self) -> list[int]:
+        return [libvirt.VIR_DOMAIN_SHUTOFF, 0]
+
+    def metadata(self, _kind: int, _namespace: str, _flags: int) -> str:
+        raise DomainNotRunning
+
+    def XMLDesc(self, _flags: int) -> str:  # noqa: N802 - libvirt's name
+        return f"<domain type='lxc'><metadata>{self._metadata}</metadata></domain>"
 
 
 class ScriptedConnection:
@@ -108,3 +136,20 @@ def test_a_paused_domain_is_running() -> None:
         finally:
             domain.resume()
     assert (found is not None and found.running) is True
+
+
+@pytest.mark.parametrize(
+    ("metadata", "owner"),
+    [
+        (f"<v:guest xmlns:v='{NAMESPACE}' cluster='4c1f' guest='g1' digest='d'/>", DomainOwnership("4c1f", "g1", "d")),
+        ("", None),
+    ],
+)
+def test_a_container_that_ended_without_libvirtd_keeps_its_owner(
+    monkeypatch: pytest.MonkeyPatch, metadata: str, owner: DomainOwnership | None
+) -> None:
+    """Otherwise the agent could read no domain of the host, and could not remove this domain."""
+    connection = ScriptedConnection(None)
+    monkeypatch.setattr(connection, "listAllDomains", lambda _flags: [EndedContainer(metadata)])
+    monkeypatch.setattr(libvirt, "open", lambda _uri: connection)
+    assert LibvirtHypervisor("lxc:///system").list_domains() == [GuestDomain("vc-4c1f-g1", running=False, owner=owner)]
