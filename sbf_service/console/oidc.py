@@ -212,7 +212,7 @@ def _make_trust(keys: OidcKeys) -> ssl.SSLContext:
     except OSError as error:
         raise ServiceUnreachable(
             f"console.oidc.ca_file {keys.ca_file}: expected certificates (PEM): {error.strerror or error}; put the "
-            "file there, readable by SBF's user, or correct the settings and reload SBF; until then, log in with a token"
+            "file there, readable by SBF's user, or correct the settings and reload SBF; or log in with a token"
         ) from error
 
 
