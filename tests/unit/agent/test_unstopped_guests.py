@@ -129,7 +129,7 @@ def test_only_guests_that_still_run_are_named(
         host.observed = replace(host.observed, guests=host.observed.guests[-1:])
         former(step)
 
-    former, host.apply = host.apply, apply  # type: ignore[method-assign]
+    former, host.apply = host.apply, apply
     reconciler.reconcile_once()
     assert service.unstopped[-1] == {"a": ("g2",)}
 
