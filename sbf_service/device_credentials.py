@@ -74,7 +74,9 @@ def log_credential_faults(settings: ServiceSettings) -> None:
 def find_credential_faults(settings: ServiceSettings) -> Iterator[tuple[Name, str]]:
     """Yield the name and the fault of each unusable credential. Fetch no secret and run no command."""
     for name, credential in settings.credentials.items():
-        for fault in (*_find_file_faults(credential), *_find_secret_faults(credential)):
+        secrets = {"password": credential.password, "enable": credential.enable}
+        secret_faults = (fault for key, source in secrets.items() for fault in find_secret_faults(key, source))
+        for fault in (*_find_file_faults(credential), *secret_faults):
             yield name, fault
 
 
@@ -83,16 +85,15 @@ def _find_file_faults(credential: Credential) -> Iterator[str]:
         yield from _find_unreadable(key, getattr(credential, key))
 
 
-def _find_secret_faults(credential: Credential) -> Iterator[str]:
-    for key in ("password", "enable"):
-        source: SecretSource | None = getattr(credential, key)
-        if source is None:
-            continue
-        yield from _find_unreadable(f"{key}.file", source.file)
-        if source.env is not None and not os.environ.get(source.env):
-            yield f"{key}.env {source.env}: expected a secret in this environment variable, found none"
-        if source.command and shutil.which(source.command[0]) is None:
-            yield f"{key}.command {source.command[0]}: expected a program, found none"
+def find_secret_faults(key: str, source: SecretSource | None) -> Iterator[str]:
+    """Yield each fault of a secret's source. Fetch no secret and run no command. ``key`` is the key in the settings."""
+    if source is None:
+        return
+    yield from _find_unreadable(f"{key}.file", source.file)
+    if source.env is not None and not os.environ.get(source.env):
+        yield f"{key}.env {source.env}: expected a secret in this environment variable, found none"
+    if source.command and shutil.which(source.command[0]) is None:
+        yield f"{key}.command {source.command[0]}: expected a program, found none"
 
 
 def _find_unreadable(key: str, path: Path | None) -> Iterator[str]:

@@ -22,6 +22,7 @@ import uvicorn
 from sbf_service.bootstrap import SbfService
 from sbf_service.certificate_dates import log_certificate_dates
 from sbf_service.console.app import add_console
+from sbf_service.console.oidc import log_provider_faults
 from sbf_service.device_credentials import log_credential_faults
 from sbf_service.http.app import answer_settled_polls, create_app
 from sbf_service.http.auth.connections import PeerHttpProtocol
@@ -236,6 +237,7 @@ def run_server(
 def _log_file_faults(settings: ServiceSettings, config_file: Path | None) -> None:
     """Log the faults of the files that the settings name. SBF runs nevertheless."""
     log_credential_faults(settings)
+    log_provider_faults(settings)
     log_readable_secrets(settings, config_file)
     log_certificate_dates(settings, datetime.now(UTC))
 

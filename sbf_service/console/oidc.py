@@ -4,7 +4,7 @@ import json
 import secrets
 import ssl
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from hmac import compare_digest
 from typing import Any, Final
@@ -24,7 +24,8 @@ from joserfc.jwk import KeySet
 from joserfc.jwt import JWTClaimsRegistry
 from pydantic import TypeAdapter
 
-from sbf_service.device_credentials import fetch_secret
+from sbf_service.device_credentials import fetch_secret, find_secret_faults
+from sbf_service.log import get_log
 from sbf_service.settings import OidcKeys, ServiceSettings
 from virtcloud.model.errors import Refused, ServiceUnreachable, Unauthenticated
 
@@ -37,6 +38,8 @@ TIMEOUT_S: Final = 10.0
 LEEWAY_S: Final = 60
 OTHERWISE: Final = "try again later, or log in with a token"
 RANDOM_BYTES: Final = 32
+
+log = get_log(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +171,8 @@ class OidcClient:
 
     def _call(self, method: str, url: str, **options: Any) -> dict[str, Any]:  # noqa: ANN401 - options of httpx
         """Send a request to the provider, and return the JSON object in the answer. Follow no redirection."""
+        trusted = _make_trust(self.keys)
         try:
-            # Without ca_file, this context trusts the machine's certificate authorities.
-            trusted = ssl.create_default_context(cafile=self.keys.ca_file)
             with httpx.Client(timeout=TIMEOUT_S, verify=trusted) as http:
                 answer = http.request(method, url, **options)
                 found = answer.json()
@@ -185,6 +187,33 @@ class OidcClient:
                 f"{OTHERWISE}"
             )
         return found
+
+
+def log_provider_faults(settings: ServiceSettings) -> None:
+    """Log each file and secret that SBF cannot use for logins with the provider. SBF runs nevertheless."""
+    keys = settings.console.oidc
+    if keys is not None and settings.console.enabled:
+        for fault in _find_provider_faults(keys):
+            log.warning("oidc_unusable", why=fault, provider=keys.issuer)
+
+
+def _find_provider_faults(keys: OidcKeys) -> Iterator[str]:
+    yield from find_secret_faults("console.oidc.client_secret", keys.client_secret)
+    try:
+        _make_trust(keys)
+    except ServiceUnreachable as error:
+        yield str(error)
+
+
+def _make_trust(keys: OidcKeys) -> ssl.SSLContext:
+    """Return a context that trusts ``ca_file``, or the machine's certificate authorities if ``ca_file`` is None."""
+    try:
+        return ssl.create_default_context(cafile=keys.ca_file)
+    except OSError as error:
+        raise ServiceUnreachable(
+            f"console.oidc.ca_file {keys.ca_file}: expected certificates (PEM): {error.strerror or error}; put the "
+            "file there, readable by SBF's user, or correct the settings and reload SBF; or log in with a token"
+        ) from error
 
 
 def _parse_code(pending: PendingLogin, url: str) -> str:

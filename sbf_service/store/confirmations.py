@@ -19,6 +19,7 @@ from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.columns import split_ids
 from sbf_service.store.current_topology import read_topology
 from sbf_service.store.element_clusters import COMPLETED_ON_ELEMENT, read_added_clusters, read_removed_clusters
+from sbf_service.store.guest_power import mark_unstopped_guests
 from sbf_service.store.network_routers import take_over_routers
 from sbf_service.store.network_scopes import read_unsettled_sites
 from sbf_service.store.observed_state import record_saved
@@ -62,6 +63,7 @@ class ElementClusterErrors:
     - ``clusters``: the error text of each cluster with an error, by cluster ID.
     - ``blocked``: the IDs of clusters and networks that the element has not set up completely.
     - ``only_guests``: the IDs in ``blocked`` of clusters whose networks work. Other clusters can use these networks.
+    - ``unstopped``: the guests with the power "off" that the element could not stop, by cluster ID.
     - ``remaining``: the IDs of clusters and networks that the element could not remove.
     - ``unknown``: the IDs of clusters that the element could not remove, and that have no placement on the element.
     """
@@ -70,6 +72,7 @@ class ElementClusterErrors:
     clusters: Mapping[str, str] = field(default_factory=dict)
     blocked: frozenset[str] = frozenset()
     only_guests: frozenset[str] = frozenset()
+    unstopped: Mapping[str, Collection[str]] = field(default_factory=dict)
     remaining: frozenset[str] = frozenset()
     unknown: frozenset[str] = frozenset()
 
@@ -231,13 +234,17 @@ def _record_reading(unit: Unit, row: ElementRow, carried: DeviceObserved | None)
 def _mark_blocked(unit: Unit, name: str, errors: ElementClusterErrors) -> frozenset[str]:
     """Set the column ``blocked`` of an element's placements, and return the IDs of the changed clusters.
 
-    - A placement to carry is blocked if ``errors.blocked`` contains the cluster's ID, or contains the network's ID and
-      ``errors.only_guests`` does not.
-    - A placement to remove is blocked if ``errors.remaining`` contains the ID of the cluster or of its network.
+    Also mark the guests that the element could not stop: their clusters are in ``errors.blocked``.
+
+    - If the element must carry a cluster, the placement is blocked if the cluster's ID is in ``errors.blocked``. The
+      placement is also blocked if the network's ID is in ``errors.blocked``, but not in ``errors.only_guests``.
+    - If the element must remove a cluster, the placement is blocked if the ID of the cluster or of its network is in
+      ``errors.remaining``.
     """
     blocked, remaining = errors.blocked, errors.remaining
     if not (blocked or remaining) and not read_blocked_clusters(unit, name):
         return frozenset()  # the usual case: one constant statement, fifteen times faster than the following statements
+    mark_unstopped_guests(unit, name, errors.unstopped)
     changed = []
     for row in unit.connection.execute(_READ_UNSETTLED, {"element": name}):
         clusters, networks = (blocked, blocked - errors.only_guests) if row.stays else (remaining, remaining)

@@ -1,6 +1,6 @@
 """The error reports of elements, and the errors of single clusters."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 
 from sbf_service.domain.error_report import format_cluster_errors
@@ -22,6 +22,7 @@ from sbf_service.store.unit_of_work import Unit, record_audit
 from virtcloud.model.element import ElementKind
 from virtcloud.model.message_text import printable
 from virtcloud.model.values import Name
+from virtcloud.model.views import Confirmation
 
 log = get_log(__name__)
 
@@ -100,21 +101,14 @@ def record_agent_error(
     return record_error(unit, name, message, drain_deadline, clusters=clusters or None)
 
 
-def describe_excluded_clusters(
-    unit: Unit,
-    name: str,
-    incomplete: Mapping[str, str] | None,
-    remaining: Mapping[str, str] | None,
-    only_guests: Collection[str] | None = None,
-) -> ElementClusterErrors | None:
+def describe_excluded_clusters(unit: Unit, name: str, confirmation: Confirmation) -> ElementClusterErrors | None:
     """Return the errors of the clusters that a host's confirmation excludes; None if no cluster is excluded.
 
-    ``incomplete`` has the reason for each cluster that the host has not set up completely, by cluster ID. ``remaining``
-    has the error of each cluster that the host could not remove, by cluster ID. ``only_guests`` has the IDs of those
-    clusters in ``incomplete`` whose networks work for other clusters. Each parameter can also contain the ID of a
-    network, even if the cluster that created the network is not on the host.
+    If a cluster on the host has joined a network, each key of the confirmation except ``unstopped_guests`` can also
+    contain the ID of the cluster that created the network. The creating cluster need not have a placement on the host.
     """
-    parts = (remaining or {}, incomplete or {})
+    incomplete, remaining = confirmation.incomplete or {}, confirmation.remaining or {}
+    parts = (remaining, incomplete)
     texts = {
         cluster: "; ".join(part[cluster] for part in parts if cluster in part) for cluster in {**parts[1], **parts[0]}
     }
@@ -130,8 +124,9 @@ def describe_excluded_clusters(
     return ElementClusterErrors(
         message[:MAX_ERROR_CHARACTERS],
         clusters,
-        blocked=frozenset(clusters.keys() & (incomplete or {}).keys()),
-        only_guests=frozenset(only_guests or ()),
-        remaining=frozenset(clusters.keys() & (remaining or {}).keys()),
-        unknown=frozenset((remaining or {}).keys() - keys.keys()),
+        blocked=frozenset(clusters.keys() & incomplete.keys()),
+        only_guests=frozenset(confirmation.only_guests or ()),
+        unstopped=confirmation.unstopped_guests or {},
+        remaining=frozenset(clusters.keys() & remaining.keys()),
+        unknown=frozenset(remaining.keys() - keys.keys()),
     )

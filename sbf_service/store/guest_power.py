@@ -1,8 +1,8 @@
 """The wanted power states of guests, and the views of guests."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 
-from sqlalchemy import select
+from sqlalchemy import select, true
 
 from sbf_service.domain.error_report import find_cluster_error
 from sbf_service.domain.guest_power import ALWAYS_ON, GuestPowers, WantedPower, decide_power
@@ -72,11 +72,22 @@ def set_guest_power(
                 stopped=power.stopped,
                 resets=power.starts,
                 revision=revision,
+                unstopped=None,
             )
         )
         record_audit(unit, _name_change(former, power), why=f"guest {name}", element=guest.host, cluster_id=row.id)
         unit.session.flush()
     return _format_guest(unit, row, guest)
+
+
+def mark_unstopped_guests(unit: Unit, element: str, unstopped: Mapping[str, Collection[str]]) -> None:
+    """Set the column ``unstopped`` of the guests on an element: of no guest except those in ``unstopped``.
+
+    ``unstopped`` has the names of guests by cluster ID.
+    """
+    on_element = GuestPowerRow.element == element
+    for row in unit.session.scalars(select(GuestPowerRow).where(on_element, GuestPowerRow.stopped == true())):
+        row.unstopped = row.guest in unstopped.get(row.cluster_id, ()) or None
 
 
 def _name_change(former: WantedPower, power: WantedPower) -> str:
@@ -102,14 +113,15 @@ def _find_guest(row: ClusterRow, name: str) -> Guest:
 def _format_guest(unit: Unit, row: ClusterRow, guest: Guest) -> GuestView:
     """Return the view of a guest.
 
-    A guest that must be on is unconfirmed while its host's confirmation excludes the cluster.
+    If the host's confirmation excludes the cluster, the guest is shown as unconfirmed, except a guest with the power
+    "off" that the host has stopped.
     """
     host = unit.session.get_one(ElementRow, guest.host)
     stored = unit.session.get(GuestPowerRow, (row.id, guest.name))
     placement = unit.session.get_one(PlacementRow, (row.id, guest.host))
     power = WantedPower(stored.stopped, stored.resets) if stored else ALWAYS_ON
     wanted = max(placement.added_revision, stored.revision) if stored else placement.added_revision
-    excluded = placement.blocked and not power.stopped
+    excluded = placement.blocked and (stored is None or not stored.stopped or bool(stored.unstopped))
     confirmed = min(host.confirmed_revision, wanted - 1) if excluded else host.confirmed_revision
     return GuestView(
         name=guest.name,

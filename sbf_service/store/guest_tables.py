@@ -14,6 +14,8 @@ class GuestPowerRow(Base):
 
     ``element`` is the guest's host. ``resets`` contains `WantedPower.starts`, not `WantedPower.resets`
     (``domain/guest_power.py``). ``revision`` is the host's revision that contains the latest change of this row.
+    ``unstopped`` is true if the host's latest confirmation states that the host could not stop the guest. The placement
+    of the cluster on the host is then blocked.
     """
 
     __tablename__ = "guest_powers"
@@ -24,6 +26,7 @@ class GuestPowerRow(Base):
     stopped: Mapped[bool]
     resets: Mapped[int]
     revision: Mapped[int]
+    unstopped: Mapped[bool | None]
 
 
 class GuestSessionRow(Base):

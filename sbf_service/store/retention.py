@@ -5,13 +5,13 @@ writes the file of the batch again, so no row is lost. A cluster is deleted with
 while it has claims or its members (the clusters that joined its network) are in the database.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import ColumnElement, Table, delete, exists, func, make_url, or_, select
+from sqlalchemy import ColumnElement, Table, delete, exists, func, make_url, or_, select, true, update
 from sqlalchemy.orm import aliased
 
 from sbf_service.domain.retention import MIN_DAYS, RetentionLimits
@@ -26,7 +26,6 @@ from sbf_service.store.tables import Base
 from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.vlan_tables import ClaimRow, ServiceClaimRow
 from virtcloud.model.cluster import ENDED_STATES
-from virtcloud.model.errors import BadInput
 
 BATCH = 1000
 TASK = "retention"
@@ -86,74 +85,96 @@ def prune(store: Store, limits: RetentionLimits, folder: Path, batch: int = BATC
     Return the numbers of deleted rows, or None if another replica is pruning now. Raise BadInput if a file cannot be
     written: its rows then stay in the database, and the audit log records the rows of earlier files.
     """
-    report = PruneReport(0, 0)
     with hold_task(store.engine, TASK) as is_held:
         if not is_held:
             return None
+        run = _Run(store, limits, folder, batch)
         try:
-            for count in _each_batch(store, limits, folder, batch, _prune_clusters):
-                report = replace(report, clusters=report.clusters + count)
-            for count in _each_batch(store, limits, folder, batch, _prune_audit):
-                report = replace(report, audit=report.audit + count)
-        except BadInput:
-            _record(store, report, folder)
-            raise
-    _record(store, report, folder)
-    return report
+            while run.archive_clusters():
+                pass
+            while run.archive_audit():
+                pass
+        finally:
+            run.log_end()
+    return run.report
 
 
-def _record(store: Store, report: PruneReport, folder: Path) -> None:
-    if not (report.audit or report.clusters):
-        return
-    why = f"{report.audit} audit rows and {report.clusters} ended clusters written to {folder}"
-    with store.change_row() as unit:
-        record_audit(unit, "rows_archived", why=why)
-    log.info("rows_archived", audit=report.audit, clusters=report.clusters, folder=folder)
+class _Run:
+    """A run that archives rows in batches.
+
+    The run has one audit row. The transaction that deletes the rows of a batch also inserts or updates the audit row.
+    """
+
+    def __init__(self, store: Store, limits: RetentionLimits, folder: Path, batch: int) -> None:
+        self._store = store
+        self._limits = limits
+        self._folder = folder
+        self._batch = batch
+        self.report = PruneReport(0, 0)
+        self._audit_id: int | None = None
+
+    def archive_clusters(self) -> bool:
+        """Archive one batch of ended clusters. Return False if there are none."""
+        with self._store.read() as unit:
+            old = select(ClusterRow.id).where(*_IS_ENDED, _is_ended_before(unit, self._limits))
+            ids = unit.session.scalars(old.order_by(_ENDED_AT, ClusterRow.id).limit(self._batch)).all()
+            documents = _read_clusters(unit, ids) if ids else []
+        if not ids:
+            return False
+        write_archive(self._folder, f"clusters-{ids[0]}.jsonl", documents)
+        report = replace(self.report, clusters=self.report.clusters + len(ids))
+        with self._store.change() as unit:
+            for table, condition in reversed(_list_parts(ids)):
+                unit.connection.execute(delete(table).where(condition))
+            audit_id = self._record(unit, report)
+        self.report, self._audit_id = report, audit_id
+        return True
+
+    def archive_audit(self) -> bool:
+        """Archive one batch of audit rows. Return False if there are none."""
+        with self._store.read() as unit:
+            is_old = _is_old_audit(unit, self._limits, self._audit_id)
+            rows = _read(unit, select(_AUDIT).where(is_old).order_by(_AUDIT.c.id).limit(self._batch))
+        if not rows:
+            return False
+        ids = [row["id"] for row in rows]
+        write_archive(self._folder, f"audit-{ids[0]:012}.jsonl", rows)
+        report = replace(self.report, audit=self.report.audit + len(rows))
+        # Delete by exact IDs, not by a range: a transaction that is still open can add a lower ID that is not archived.
+        with self._store.change_row() as unit:
+            unit.connection.execute(delete(_AUDIT).where(_AUDIT.c.id.in_(ids)))
+            audit_id = self._record(unit, report)
+        self.report, self._audit_id = report, audit_id
+        return True
+
+    def _record(self, unit: Unit, report: PruneReport) -> int:
+        """Insert or update the audit row of the run. Return the row's ID. Only one run exists at a time."""
+        why = f"{report.audit} audit rows and {report.clusters} ended clusters written to {self._folder}"
+        if self._audit_id is None:
+            record_audit(unit, "rows_archived", why=why)
+            latest = select(_AUDIT.c.id).where(_AUDIT.c.what == "rows_archived").order_by(_AUDIT.c.id.desc()).limit(1)
+            return int(unit.connection.execute(latest).scalar_one())
+        unit.connection.execute(update(_AUDIT).where(_AUDIT.c.id == self._audit_id).values(why=why))
+        return self._audit_id
+
+    def log_end(self) -> None:
+        """Log the numbers of archived rows, unless both are 0."""
+        if self.report != PruneReport(0, 0):
+            log.info("rows_archived", audit=self.report.audit, clusters=self.report.clusters, folder=self._folder)
 
 
-def _each_batch(store: Store, limits: RetentionLimits, folder: Path, batch: int, prune_batch: Any) -> Iterator[int]:  # noqa: ANN401 - one of the two functions below
-    while count := prune_batch(store, limits, folder, batch):
-        yield count
-
-
-def _prune_audit(store: Store, limits: RetentionLimits, folder: Path, batch: int) -> int:
-    with store.read() as unit:
-        old = select(_AUDIT).where(_is_old_audit(unit, limits)).order_by(_AUDIT.c.id).limit(batch)
-        rows = _read(unit, old)
-    if not rows:
-        return 0
-    ids = [row["id"] for row in rows]
-    write_archive(folder, f"audit-{ids[0]:012}.jsonl", rows)
-    # Delete by exact IDs, not by a range: a transaction that is still open can add a lower ID that is not archived.
-    with store.change_row() as unit:
-        unit.connection.execute(delete(_AUDIT).where(_AUDIT.c.id.in_(ids)))
-    return len(rows)
-
-
-def _is_old_audit(unit: Unit, limits: RetentionLimits) -> ColumnElement[bool]:
+def _is_old_audit(unit: Unit, limits: RetentionLimits, own: int | None = None) -> ColumnElement[bool]:
     """Return the condition that an audit row is too old, or has too many newer rows.
 
-    The newest row never meets the condition: SQLite would assign the IDs of an empty table again. Each row with a lower
-    ID than all young rows is too old.
+    Do not count the row with the ID ``own``. The newest row never meets the condition: if the table were empty, SQLite
+    would assign the same IDs again. The condition compares IDs instead of times: each row with a lower ID than all
+    young rows is too old.
     """
-    beyond = select(AuditRow.id).order_by(AuditRow.id.desc()).offset(limits.audit_rows).limit(1).scalar_subquery()
-    young = select(func.min(AuditRow.id)).where(AuditRow.at >= unit.now - limits.audit_age).scalar_subquery()
-    newest = select(func.max(AuditRow.id)).scalar_subquery()
-    return or_(AuditRow.id <= beyond, AuditRow.id < func.coalesce(young, newest))
-
-
-def _prune_clusters(store: Store, limits: RetentionLimits, folder: Path, batch: int) -> int:
-    with store.read() as unit:
-        old = select(ClusterRow.id).where(*_IS_ENDED, _is_ended_before(unit, limits))
-        ids = unit.session.scalars(old.order_by(_ENDED_AT, ClusterRow.id).limit(batch)).all()
-        documents = _read_clusters(unit, ids) if ids else []
-    if not ids:
-        return 0
-    write_archive(folder, f"clusters-{ids[0]}.jsonl", documents)
-    with store.change() as unit:
-        for table, condition in reversed(_list_parts(ids)):
-            unit.connection.execute(delete(table).where(condition))
-    return len(ids)
+    counted = true() if own is None else AuditRow.id != own
+    ids = select(AuditRow.id).where(counted).order_by(AuditRow.id.desc())
+    beyond = ids.offset(limits.audit_rows).limit(1).scalar_subquery()
+    young = select(func.min(AuditRow.id)).where(AuditRow.at >= unit.now - limits.audit_age, counted).scalar_subquery()
+    return or_(AuditRow.id <= beyond, AuditRow.id < func.coalesce(young, ids.limit(1).scalar_subquery()))
 
 
 def _is_ended_before(unit: Unit, limits: RetentionLimits) -> ColumnElement[bool]:

@@ -16,7 +16,15 @@ from sbf_service.store.tables import ElementRow
 from sbf_service.store.topology_documents import read_site_names
 from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.user_tables import TokenRow
-from virtcloud.model.access import NewToken, Role, TokenId, TokenRequest, TokenView, describe_unknown_holder
+from virtcloud.model.access import (
+    ELEMENT_ROLES,
+    NewToken,
+    Role,
+    TokenId,
+    TokenRequest,
+    TokenView,
+    describe_unknown_holder,
+)
 from virtcloud.model.edge import DEVICE_KINDS
 from virtcloud.model.errors import BadInput, NotFound, Unauthenticated
 from virtcloud.model.message_text import list_known
@@ -71,7 +79,9 @@ def _check_sites(unit: Unit, sites: Collection[Name]) -> None:
 
 
 def find_unknown_holder(unit: Unit, request: TokenRequest) -> str | None:
-    """Return a warning if the new token's role requires the name of a host or gateway that the topology lacks."""
+    """Return a warning if the role needs the name of a host or gateway, and the topology has no such element."""
+    if request.role not in ELEMENT_ROLES:
+        return None
     return describe_unknown_holder(request.name, request.role, unit.session.scalars(_READ_AGENT_NAMES).all())
 
 

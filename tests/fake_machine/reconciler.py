@@ -1,4 +1,6 @@
-from collections.abc import Collection, Mapping
+"""Fakes in memory for tests of the reconciler."""
+
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +13,8 @@ from virtcloud.agent.network.observed_filters import ObservedFilters
 from virtcloud.agent.observed_host import ObservedGuest, ObservedHost, ObservedSegment
 from virtcloud.agent.steps import BuildSegment, FilterGuests, RemoveSegment, StartGuest, Step, StepPending, StopGuests
 from virtcloud.model.errors import BadInput, Refused, VirtcloudError
+from virtcloud.model.values import Name
+from virtcloud.model.views import Confirmation
 from virtcloud.model.wanted import HostWanted, Segment, WantedDocument
 
 
@@ -18,7 +22,7 @@ class FakeElementApi:
     """An SBF in memory that returns a wanted document and records reports.
 
     If ``error`` is set, each call of the agent raises this error. If ``is_former_version`` is true, SBF refuses
-    confirmations with the key ``remaining`` (failed removals).
+    confirmations with keys other than ``revision`` and ``incomplete``.
     """
 
     def __init__(self) -> None:
@@ -30,6 +34,7 @@ class FakeElementApi:
         self.incomplete: list[dict[str, str]] = []
         self.remaining: list[dict[str, str]] = []
         self.only_guests: list[tuple[str, ...]] = []
+        self.unstopped: list[dict[str, tuple[Name, ...]]] = []
         self.is_former_version = False
         self.polls: list[tuple[int | None, float]] = []
         self.error: VirtcloudError | None = None
@@ -45,22 +50,18 @@ class FakeElementApi:
             raise self.error
         return self.document
 
-    def confirm(
-        self,
-        element: str,
-        revision: int,
-        incomplete: Mapping[str, str] | None = None,
-        remaining: Mapping[str, str] | None = None,
-        only_guests: Collection[str] = (),
-    ) -> None:
-        """Record the confirmation. An SBF of a former version refuses ``remaining`` and ``only_guests``."""
-        if self.is_former_version and (remaining or only_guests):
-            raise BadInput("remaining: unknown key" if remaining else "only_guests: unknown key")
-        self._record_report("confirmed", element, revision)
-        self.incomplete.append(dict(incomplete or {}))
-        self.remaining.append(dict(remaining or {}))
-        self.only_guests.append(tuple(only_guests))
-        update = {"confirmed_revision": revision, "incomplete": (*(incomplete or ()), *(remaining or ()))}
+    def confirm(self, element: str, confirmation: Confirmation) -> None:
+        """Record the confirmation. An SBF of a former version refuses all keys that it does not know."""
+        incomplete, remaining = confirmation.incomplete or {}, confirmation.remaining or {}
+        keys = confirmation.model_dump(exclude_none=True).keys() - {"revision", "incomplete"}
+        if self.is_former_version and keys:
+            raise BadInput(f"{', '.join(keys)}: unknown key")
+        self._record_report("confirmed", element, confirmation.revision)
+        self.incomplete.append(incomplete)
+        self.remaining.append(remaining)
+        self.only_guests.append(confirmation.only_guests or ())
+        self.unstopped.append(confirmation.unstopped_guests or {})
+        update = {"confirmed_revision": confirmation.revision, "incomplete": (*incomplete, *remaining)}
         self.document = self.document.model_copy(update=update)
 
     def report_error(

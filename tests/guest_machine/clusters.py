@@ -1,6 +1,6 @@
 """An SBF that sends the wanted documents of networks and clusters to one host, and checks the host's confirmations."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,6 +8,7 @@ from fake_machine import FakeElementApi
 from seed_documents import SEED
 
 from virtcloud.model.image import ImageSource
+from virtcloud.model.views import Confirmation
 from virtcloud.model.wanted import GuestWanted, Segment
 
 VLANS = range(100, 104)
@@ -85,18 +86,12 @@ class ClusterSbf(FakeElementApi):
     def _find_key(self, guest: GuestWanted, network: HostCluster) -> str:
         return network.key if guest.cluster is None else self.clusters[guest.cluster].key
 
-    def confirm(
-        self,
-        element: str,
-        revision: int,
-        incomplete: Mapping[str, str] | None = None,
-        remaining: Mapping[str, str] | None = None,
-        only_guests: Collection[str] = (),
-    ) -> None:
-        super().confirm(element, revision, incomplete, remaining, only_guests)
-        self.known = {**(incomplete or {}), **(remaining or {})}
+    def confirm(self, element: str, confirmation: Confirmation) -> None:
+        super().confirm(element, confirmation)
+        remaining = confirmation.remaining or {}
+        self.known = {**(confirmation.incomplete or {}), **remaining}
         for network, (_, removed) in list(self.removed.items()):
-            if removed <= revision and network not in (remaining or {}):
+            if removed <= confirmation.revision and network not in remaining:
                 del self.removed[network]
 
     def report_error(

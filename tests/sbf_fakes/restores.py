@@ -15,6 +15,7 @@ from sbf_service.store.database import make_engine
 from sbf_service.store.restore import restore_backup
 from sbf_service.store.restored_state import RestoreReport
 from sbf_service.store.unit_of_work import Clock
+from virtcloud.model.views import Confirmation
 from virtcloud.model.wanted import UNCHECKED_NETWORK, HostWanted, WantedDocument
 
 HOUR = timedelta(hours=1)
@@ -83,10 +84,10 @@ class CarryingHosts:
         wanted = {(segment.id, int(segment.vlan)) for segment in document.wanted.segments}
         carried = self.carried.get(host, set())
         incomplete = {cluster: "held" for cluster, _ in wanted - carried}
+        remaining = {cluster: "busy" for cluster, _ in carried - wanted}
+        confirmation = Confirmation(revision=document.revision, incomplete=incomplete, remaining=remaining)
         with world.store.change(who=host) as unit:
-            errors = error_reports.describe_excluded_clusters(
-                unit, host, incomplete, {cluster: "busy" for cluster, _ in carried - wanted}
-            )
+            errors = error_reports.describe_excluded_clusters(unit, host, confirmation)
             drain = world.service.settings.timing.drain
             confirmations.confirm_revision(unit, host, document.revision, drain, errors=errors)
 

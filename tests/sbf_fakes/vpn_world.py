@@ -71,14 +71,6 @@ def devices(world: World, gateway: str = "brno-gw", key: str = "demo") -> list[s
     return [grant.device for grant in grants_of(world, gateway, key)]
 
 
-def stop_agent(world: World, gateway: str) -> None:
-    world.dead_hosts.add(gateway)
-    world.service.scheduler.sweep.clock = lambda: 1e12
-    world.service.scheduler.sweep._started = 0
-    world.clock.advance(world.service.settings.timing.agent_silence + 1)
-    world.settle()
-
-
 def put(world: World, key: str = "demo", *hosts: str, **changes: Any) -> None:
     world.put(key, spec(*(hosts or ("brno-h1",)), **changes))
     world.settle()

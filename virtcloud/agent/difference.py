@@ -33,6 +33,7 @@ from virtcloud.agent.steps import (
     StopGuests,
     WritePeerFiles,
 )
+from virtcloud.model.values import Name
 from virtcloud.model.wanted import GuestWanted, HostWanted, Segment
 
 
@@ -72,7 +73,7 @@ def digest(segment: Segment, guest: GuestWanted) -> str:
 
 def _removals(wanted: HostWanted, observed: ObservedHost) -> Iterator[Step]:
     known = {(segment.id, guest.name) for segment, guest in _guests(wanted.segments)}
-    powered_on = {(segment.id, guest.name) for segment, guest in _guests(wanted.segments) if guest.power is None}
+    powered_off = _map_powered_off(wanted)
     networks = {segment.id for segment in wanted.segments}
     clusters = {segment.cluster for segment in observed.segments} | {guest.cluster for guest in observed.guests}
     for cluster in sorted(clusters):
@@ -82,14 +83,34 @@ def _removals(wanted: HostWanted, observed: ObservedHost) -> Iterator[Step]:
             if observed_guest.cluster == cluster and not _is_wanted_guest(observed_guest, wanted)
         ]
         kept = tuple(sorted(guest for guest in guests if (cluster, guest) in known))
-        restarted = tuple(guest for guest in kept if (cluster, guest) in powered_on)
         if unwanted := tuple(sorted(set(guests) - set(kept))):
             yield StopGuests(cluster, unwanted, only_leaving=cluster in networks)
-        if kept:
-            yield StopGuests(cluster, kept, kept, restarted)
+        if restarted := tuple(guest for guest in kept if (cluster, guest) not in powered_off):
+            yield StopGuests(cluster, restarted, restarted)
+        for owner in sorted({powered_off[cluster, guest] for guest in kept if (cluster, guest) in powered_off}):
+            off = tuple(guest for guest in kept if powered_off.get((cluster, guest)) == owner)
+            yield StopGuests(cluster, off, off, powered_off=owner)
         for segment in observed.segments:
             if segment.cluster == cluster and not _is_wanted_segment(segment, wanted):
                 yield RemoveSegment(cluster, segment.vlan, files_stay=not cluster or cluster in networks)
+
+
+def _map_powered_off(wanted: HostWanted) -> dict[tuple[str, str], str]:
+    """Return the IDs of the clusters of guests with the power "off", by network ID and name of the guest."""
+    return {
+        (segment.id, guest.name): guest.cluster or segment.id
+        for segment, guest in _guests(wanted.segments)
+        if guest.power is not None
+    }
+
+
+def list_unstopped(wanted: HostWanted, observed: ObservedHost) -> dict[str, tuple[Name, ...]]:
+    """Return the names of guests with the power "off" that still have a domain on the host, by their cluster's ID."""
+    found, powered_off = dict[str, tuple[Name, ...]](), _map_powered_off(wanted)
+    for network, guest in sorted((guest.cluster, guest.guest) for guest in observed.guests):
+        if owner := powered_off.get((network, guest)):
+            found[owner] = (*found.get(owner, ()), Name(guest))
+    return found
 
 
 def _filter_changes(

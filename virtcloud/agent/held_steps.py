@@ -46,5 +46,4 @@ def _omit_restarts(step: Step, starts: Container[tuple[str, str]]) -> Step | Non
         return step
     guests = tuple(guest for guest in step.guests if (step.cluster, guest) not in starts)
     files_stay = tuple(guest for guest in step.kept if guest in guests)
-    restarted = tuple(guest for guest in step.restarted if guest in guests)
-    return replace(step, guests=guests, kept=files_stay, restarted=restarted) if guests else None
+    return replace(step, guests=guests, kept=files_stay) if guests else None

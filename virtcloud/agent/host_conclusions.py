@@ -1,14 +1,18 @@
 """Conclusions from a reading of a host: drift, failed removals, and steps that are still needed. Pure."""
 
 from collections.abc import Container, Iterable
+from dataclasses import dataclass, field
+from typing import Final
 
+from virtcloud.agent.difference import list_unstopped
 from virtcloud.agent.gateway.ssh_difference import StopSshd
 from virtcloud.agent.gateway.vpn_difference import StopVpnServer
 from virtcloud.agent.host_services.server_difference import StopServing
 from virtcloud.agent.observed_host import ObservedHost
 from virtcloud.agent.step_application import ClusterErrors
-from virtcloud.agent.steps import BuildSegment, FilterGuests, RemoveSegment, StartGuest, Step
-from virtcloud.model.values import ClusterKey
+from virtcloud.agent.steps import BuildSegment, FilterGuests, RemoveSegment, StartGuest, Step, find_step_cluster
+from virtcloud.model.values import ClusterKey, Name
+from virtcloud.model.views import Confirmation
 from virtcloud.model.wanted import HostWanted, WantedDocument
 
 
@@ -26,7 +30,7 @@ def has_drifted(steps: Iterable[Step], document: WantedDocument, reported: Conta
     """
     is_confirmed = rebooted or document.confirmed_revision >= document.revision
     return is_confirmed and any(
-        step.cluster not in document.incomplete and step.cluster not in reported
+        find_step_cluster(step) not in document.incomplete and find_step_cluster(step) not in reported
         for step in steps
         if not _is_harmless(step)
     )
@@ -50,6 +54,57 @@ def list_failed_removals(wanted: HostWanted, errors: ClusterErrors) -> ClusterEr
     """Return the errors of clusters that are not wanted on this host: failed removals."""
     keys = map_cluster_keys(wanted)
     return {cluster: text for cluster, text in errors.items() if cluster and cluster not in keys}
+
+
+NO_EFFECT: Final = "the stop had no effect"
+"""The error of a stop without an error, after which the host still has the guest."""
+
+
+@dataclass(slots=True)
+class ReconcileRound:
+    """The faults of one round of the reconciler that prevent only the confirmation of single clusters, by cluster ID.
+
+    ``pending`` has the reason of each cluster that is not complete. These reasons include ``unstarted`` (failed starts,
+    restarts and power-offs of guests), ``held`` (steps that wait for a later document) and ``fetches`` (progress of
+    images). ``leaving`` are the errors of stops of guests whose clusters left a network, by the network's ID.
+    ``stop_errors`` are the errors of power-offs, and ``unstopped`` are the guests that the host still has.
+    """
+
+    pending: ClusterErrors = field(default_factory=dict)
+    held: ClusterErrors = field(default_factory=dict)
+    fetches: ClusterErrors = field(default_factory=dict)
+    unstarted: ClusterErrors = field(default_factory=dict)
+    leaving: ClusterErrors = field(default_factory=dict)
+    stop_errors: ClusterErrors = field(default_factory=dict)
+    unstopped: dict[str, tuple[Name, ...]] = field(default_factory=dict)
+
+    def describe_unstopped(self, wanted: HostWanted, observed: ObservedHost, pause_s: float) -> ClusterErrors:
+        """Set ``unstopped``. Return why these guests could not be stopped, by cluster ID.
+
+        The agent tries again after at most ``pause_s`` seconds.
+        """
+        found = list_unstopped(wanted, observed)
+        self.unstopped = {cluster: guests for cluster, guests in found.items() if cluster in self.stop_errors}
+        retry = f"the agent tries again at least every {pause_s:g} s; if the error stays, ask the host's administrator"
+        return {
+            cluster: f"guest {', '.join(guests)} should be off, but could not be stopped: {self.stop_errors[cluster]}; "
+            f"{retry}"
+            for cluster, guests in self.unstopped.items()
+        }
+
+
+def make_confirmation(document: WantedDocument, faults: ReconcileRound, remaining: ClusterErrors) -> Confirmation:
+    """Return the confirmation of the document's revision. ``remaining`` are the errors of failed removals.
+
+    Omit empty keys, because an earlier SBF does not know all keys.
+    """
+    return Confirmation(
+        revision=document.revision,
+        incomplete=faults.pending or None,
+        only_guests=tuple(list_without_guests(document.wanted, faults.pending, faults.held)) or None,
+        unstopped_guests=faults.unstopped or None,
+        remaining={**remaining, **faults.leaving} or None,
+    )
 
 
 def select_certain_steps(steps: Iterable[Step], observed: ObservedHost) -> list[Step]:

@@ -1,6 +1,6 @@
 """The reports of an agent to SBF about its host: confirmations, errors and drift."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from virtcloud import __version__
@@ -9,6 +9,7 @@ from virtcloud.agent.host_conclusions import format_steps, map_cluster_keys
 from virtcloud.agent.step_application import ClusterErrors
 from virtcloud.agent.steps import Step
 from virtcloud.model.errors import AnswerUnreadable, BadInput, VirtcloudError
+from virtcloud.model.views import Confirmation
 from virtcloud.model.wanted import WantedDocument
 
 MAX_REFUSALS = 3
@@ -24,18 +25,10 @@ class ElementApi(Protocol):
     def wanted(self, element: str, after: int | None = None, wait: float = 0) -> WantedDocument:
         """Wait at most ``wait`` seconds for a revision later than ``after``. Return the wanted document."""
 
-    def confirm(
-        self,
-        element: str,
-        revision: int,
-        incomplete: Mapping[str, str] | None = None,
-        remaining: Mapping[str, str] | None = None,
-        only_guests: Collection[str] = (),
-    ) -> None:
-        """Confirm that the element has the wanted state of ``revision``, except for some clusters.
+    def confirm(self, element: str, confirmation: Confirmation) -> None:
+        """Confirm that the element has the wanted state of a revision, except for some clusters.
 
-        `virtcloud.model.views.Confirmation` describes the arguments. Raise BadInput if SBF does not support one of
-        these arguments.
+        Raise BadInput if SBF does not support a key of the confirmation.
         """
 
     def report_error(
@@ -74,52 +67,43 @@ class HostReports:
         The value is True at the start, because an earlier agent process may have sent an error report.
         """
 
-    def confirm(
-        self,
-        document: WantedDocument,
-        pending: ClusterErrors,
-        remaining: ClusterErrors,
-        only_guests: Collection[str] = (),
-        *,
-        drifted: bool,
-    ) -> bool:
-        """Confirm the document's revision, except for the clusters in ``pending`` and ``remaining``.
+    def confirm(self, document: WantedDocument, confirmation: Confirmation, *, drifted: bool) -> bool:
+        """Send a confirmation of the document's revision.
 
-        ``only_guests`` contains the pending clusters whose networks other clusters can use (`list_without_guests`).
-        ``remaining`` contains the clusters whose removal failed. If ``remaining`` is not empty and SBF does not support
-        failed removals, return False without a confirmation: SBF would regard the clusters in ``remaining`` as removed.
-        Confirm a confirmed revision again only in these cases:
+        If the confirmation has the key ``remaining`` or ``unstopped_guests``, and SBF does not support the key, return
+        False without a confirmation: with a confirmation, SBF would regard the clusters as removed, or the guests as
+        stopped. Confirm a confirmed revision again only in these cases:
 
         * The host had drifted.
         * `exceptions` changed, or differ from SBF's record.
         * SBF may have an outdated error report.
         """
+        pending, remaining = confirmation.incomplete or {}, confirmation.remaining or {}
         exceptions = join_reasons(remaining, pending)
         is_complete = document.confirmed_revision >= document.revision and not drifted
         is_recorded = set(pending) <= set(document.incomplete) and bool(exceptions) >= bool(document.incomplete)
         if is_complete and is_recorded and exceptions == self.exceptions and not self._may_be_in_error:
             return True
         try:
-            self._send_confirmation(document.revision, pending, remaining, only_guests)
+            self._send_confirmation(confirmation)
         except BadInput as error:
-            if not remaining:
+            if not (remaining or confirmation.unstopped_guests):
                 raise
-            log.warning("failed_removals_unknown_to_sbf", element=self._element, error=error)
+            log.warning("exceptions_unknown_to_sbf", element=self._element, error=error)
             return False
         self.exceptions, self._may_be_in_error = exceptions, False
         logged = {"except_clusters": "; ".join(exceptions.values())} if exceptions else {}
         log.info("confirmed", element=self._element, revision=document.revision, **logged)
         return True
 
-    def _send_confirmation(
-        self, revision: int, pending: ClusterErrors, remaining: ClusterErrors, only_guests: Collection[str]
-    ) -> None:
-        if only_guests:
+    def _send_confirmation(self, confirmation: Confirmation) -> None:
+        """Send a confirmation. If SBF does not support ``only_guests``, omit this key."""
+        if confirmation.only_guests:
             try:
-                return self._sbf.confirm(self._element, revision, pending, remaining, only_guests)
+                return self._sbf.confirm(self._element, confirmation)
             except BadInput as error:
                 log.info("only_guests_unknown_to_sbf", element=self._element, error=error)
-        return self._sbf.confirm(self._element, revision, pending, remaining)
+        return self._sbf.confirm(self._element, confirmation.model_copy(update={"only_guests": None}))
 
     def report_errors(self, document: WantedDocument, errors: ClusterErrors, refusals: Mapping[str, int]) -> None:
         """Report errors by cluster ID. ``refusals`` is how often in a row the host refused a cluster, by cluster ID."""

@@ -19,6 +19,8 @@ whose clusters left a network   the network: SBF knows which clusters left this 
 only starts of guests, or       the revision is confirmed, except the clusters of these guests; members of the
 stops for restarts, fail        networks that these clusters created are confirmed if SBF's version supports this;
                                 the steps are retried with growing pauses
+a guest with the power "off"    the same, except that the confirmation names this guest; if SBF's version does not
+cannot be stopped               support this, no revision is confirmed
 a hypervisor does not answer    segments are reconciled nevertheless: the segment of a removed cluster is removed,
                                 even if guests of this cluster are still running; no revision is confirmed until
                                 every hypervisor was read
@@ -49,14 +51,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from virtcloud.agent import log
-from virtcloud.agent.difference import compute_difference
+from virtcloud.agent.difference import compute_difference, list_unstopped
 from virtcloud.agent.guest_ends import GuestEnds
 from virtcloud.agent.host_boot import HostBoot, record_boot
 from virtcloud.agent.host_conclusions import (
+    NO_EFFECT,
+    ReconcileRound,
     describe_remaining_steps,
     has_drifted,
     list_failed_removals,
-    list_without_guests,
+    make_confirmation,
     map_cluster_keys,
     select_certain_steps,
 )
@@ -64,7 +68,7 @@ from virtcloud.agent.host_reports import ElementApi, HostReports, join_reasons
 from virtcloud.agent.lasting_faults import LastingFaults
 from virtcloud.agent.observed_host import ObservedHost
 from virtcloud.agent.step_application import ClusterErrors, ManagedHost, StepApplication, unsupported_segments
-from virtcloud.agent.steps import FilterGuests, StartGuest, Step, is_leave
+from virtcloud.agent.steps import FilterGuests, StartGuest, Step, is_leave, is_power_off
 from virtcloud.agent.supervision import StopRequested, StopSignal
 from virtcloud.client.http_errors import compute_retry_pause
 from virtcloud.current_call import work_for
@@ -133,11 +137,7 @@ class HostReconciler:
         self._ends, self._lasting = GuestEnds(clock, host.find_end_cause), LastingFaults(clock)
         self._failed_rounds = 0
         self._refusals: dict[str, int] = {}
-        self._pending: ClusterErrors = {}
-        self._held: ClusterErrors = {}
-        self._fetches: ClusterErrors = {}
-        self._unstarted: ClusterErrors = {}
-        self._leaving: ClusterErrors = {}
+        self._round = ReconcileRound()
         self._woken = woken or threading.Event()
         self._progress = progress
         self._report_capacity = report_capacity
@@ -220,14 +220,13 @@ class HostReconciler:
         self._last_wanted = document.wanted
         errors, drifted = self._reconcile(document)
         remaining = list_failed_removals(document.wanted, errors)
-        failed = join_reasons(errors, self._unstarted, self._leaving)
+        failed = join_reasons(errors, self._round.unstarted, self._round.leaving)
         if remaining == errors:
-            self._reports.report_refusals(document, self._unstarted, self._refusals)
-        without_guests = list_without_guests(document.wanted, self._pending, self._held)
+            self._reports.report_refusals(document, self._round.unstarted, self._refusals)
         is_confirmed = remaining == errors and self._reports.confirm(
-            document, self._pending, {**remaining, **self._leaving}, without_guests, drifted=drifted
+            document, make_confirmation(document, self._round, remaining), drifted=drifted
         )
-        self._failed_rounds = self._failed_rounds + 1 if failed else PENDING_ROUNDS if self._fetches else 0
+        self._failed_rounds = self._failed_rounds + 1 if failed else PENDING_ROUNDS if self._round.fetches else 0
         self._last_revision = document.revision
         if not is_confirmed:
             self._reports.report_errors(document, failed, self._refusals)
@@ -236,10 +235,9 @@ class HostReconciler:
         """Read the host, and apply the difference.
 
         Return the errors, and whether the host had drifted before the difference was applied. The errors do not include
-        failed starts and restarts of guests (``_unstarted``), and failed stops of guests whose clusters left a network
-        (``_leaving``).
+        the faults of single clusters in ``_round``.
         """
-        self._pending, self._held, self._fetches, self._unstarted, self._leaving, drifted = {}, {}, {}, {}, {}, False
+        self._round, drifted = ReconcileRound(), False
         try:
             self._host.remove_orphaned_files(document.wanted)
             observed = self._host.read()
@@ -257,9 +255,12 @@ class HostReconciler:
             if due and list_failed_removals(document.wanted, errors) == errors:
                 remaining, observed = self._read_back(document, due)
                 errors = {**remaining, **errors}
-            ended = self._ends.describe(map_cluster_keys(document.wanted), self._unstarted)
+            faults = self._round
+            ended = self._ends.describe(map_cluster_keys(document.wanted), faults.unstarted)
+            unstopped = faults.describe_unstopped(document.wanted, observed, self._timing.retry_most_s)
+            faults.unstarted = join_reasons(faults.unstarted, unstopped)
             lasting = self._lasting.describe(document.wanted, observed)
-            self._pending = join_reasons(self._unstarted, ended, lasting, self._held, self._fetches)
+            faults.pending = join_reasons(faults.unstarted, ended, lasting, faults.held, faults.fetches)
             errors = {**unsupported_segments(document.wanted.segments), **errors}
             if observed.hypervisor_errors:
                 errors[""] = "; ".join(observed.hypervisor_errors)
@@ -274,9 +275,9 @@ class HostReconciler:
     def _apply(self, steps: Iterable[Step], document: WantedDocument) -> ClusterErrors:
         former, self._refusals = self._refusals, {}
         outcomes = self._application.apply(steps, map_cluster_keys(document.wanted))
-        (errors, self._unstarted), self._leaving = outcomes.split_errors(), outcomes.leaving
-        self._held, self._fetches = outcomes.held, outcomes.pending
-        self._pending = join_reasons(self._unstarted, self._held, self._fetches)
+        (errors, unstarted), fetches = outcomes.split_errors(), outcomes.pending
+        pending = join_reasons(unstarted, outcomes.held, fetches)
+        self._round = ReconcileRound(pending, outcomes.held, fetches, unstarted, outcomes.leaving, outcomes.unstopped)
         self._refusals = {cluster: former[cluster] for cluster in outcomes.pending if cluster in former}
         self._refusals |= {cluster: former.get(cluster, 0) + 1 for cluster in outcomes.refused}
         return errors
@@ -287,11 +288,12 @@ class HostReconciler:
         Starts of guests that ended by themselves, and most steps of pending clusters, do not count as errors
         (:func:`describe_remaining_steps`).
         """
-        observed = self._host.read()
+        observed, faults = self._host.read(), self._round
         steps = compute_difference(document.wanted, observed)
-        started = [step for step in applied if isinstance(step, StartGuest) and step.cluster not in self._pending]
+        started = [step for step in applied if isinstance(step, StartGuest) and step.cluster not in faults.pending]
         self._ends.observe(steps, observed, started)
         certain = select_certain_steps(steps, observed)
-        left = [step for step in certain if not (self._ends.has_ended(step) or is_leave(step))]
-        self._leaving = {**describe_remaining_steps(filter(is_leave, certain), (), ()), **self._leaving}
-        return describe_remaining_steps(left, self._pending, self._held), observed
+        left = [step for step in certain if not (self._ends.has_ended(step) or is_leave(step) or is_power_off(step))]
+        faults.leaving = {**describe_remaining_steps(filter(is_leave, certain), (), ()), **faults.leaving}
+        faults.stop_errors = dict.fromkeys(list_unstopped(document.wanted, observed), NO_EFFECT) | faults.stop_errors
+        return describe_remaining_steps(left, faults.pending, faults.held), observed

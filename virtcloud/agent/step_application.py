@@ -7,7 +7,7 @@ After an error of a step, the later steps of the same cluster are skipped, with 
 * The filters are set nevertheless, because the cluster's running guests need them.
 * If the start of one guest fails, the cluster's other guests are started nevertheless.
 * If a guest cannot be stopped for a restart, only starts of the cluster's guests are skipped.
-* If a guest whose cluster has left the network cannot be stopped, no step of the network is skipped.
+* If a guest cannot be stopped that has the power "off" or whose cluster has left the network, no step is skipped.
 * Steps that concern no single cluster do not depend on each other.
 
 A guest is also not started if the step that builds its segment, or the step that sets the segment's filters, failed or
@@ -36,6 +36,7 @@ from virtcloud.agent.steps import (
     StepPending,
     StopGuests,
     is_leave,
+    is_power_off,
 )
 from virtcloud.agent.supervision import StopSignal
 from virtcloud.model.errors import Refused, Unsafe, VirtcloudError
@@ -120,7 +121,8 @@ class StepOutcomes:
     ``held`` are the reasons of steps that wait until SBF requests them in a later document. ``refused`` are the IDs of
     clusters with a step that the host refused. ``unstarted`` are the IDs of wanted clusters of which only starts and
     restarts of guests failed. A guest is restarted if a reset was requested or the guest's spec was changed.
-    ``leaving`` are the errors of stops of guests whose clusters left a network, by the network's ID.
+    ``leaving`` are the errors of stops of guests whose clusters left a network, by the network's ID. ``unstopped`` are
+    the errors of stops of guests with the power "off".
     """
 
     errors: ClusterErrors = field(default_factory=dict)
@@ -129,6 +131,7 @@ class StepOutcomes:
     unstarted: set[str] = field(default_factory=set)
     held: ClusterErrors = field(default_factory=dict)
     leaving: ClusterErrors = field(default_factory=dict)
+    unstopped: ClusterErrors = field(default_factory=dict)
 
     def record(self, outcomes: Iterable[tuple[Step, VirtcloudError | None]]) -> None:
         """Record the errors of steps. The error of a successful step is None.
@@ -143,6 +146,8 @@ class StepOutcomes:
                 pending.setdefault(step.cluster, []).append(str(error))
             elif error is not None and is_leave(step):
                 self.leaving[step.cluster] = f"could not {step}: {error}"
+            elif error is not None and is_power_off(step):
+                self.unstopped[step.powered_off] = str(error)
             elif error is not None:
                 failed.setdefault((step.cluster, str(error)), []).append(str(step))
                 if isinstance(error, Refused | Unsafe):
@@ -193,9 +198,7 @@ class StepApplication:
             outcomes.record(applied)
             done = [step for step, error in applied if error is None]
             unbuilt |= {step.cluster for step in batch if isinstance(step, _Network) and step not in done}
-            others = {
-                step.cluster for step in batch if step not in done and not (_serves_a_start(step) or is_leave(step))
-            }
+            others = {step.cluster for step in batch if step not in done and not _concerns_only_guests(step)}
             outcomes.unstarted.intersection_update(keys.keys() - others)
         return outcomes
 
@@ -248,12 +251,12 @@ _Network = BuildSegment | FilterGuests
 
 
 def _serves_a_start(step: Step) -> bool:
-    """Return whether a step starts a guest, or stops guests only to start them again.
+    """Return whether a step starts a guest, or stops guests to start them again."""
+    return isinstance(step, StartGuest) or (isinstance(step, StopGuests) and bool(step.kept) and not is_power_off(step))
 
-    If the step also stops a guest with the power "off", return False. Then the revision is not confirmed if the step
-    fails. After a confirmation, SBF would report this guest as stopped, although the guest still runs.
-    """
-    return isinstance(step, StartGuest) or (isinstance(step, StopGuests) and set(step.guests) <= set(step.restarted))
+
+def _concerns_only_guests(step: Step) -> bool:
+    return _serves_a_start(step) or is_leave(step) or is_power_off(step)
 
 
 def _join_reasons(reasons: Iterable[str]) -> str:

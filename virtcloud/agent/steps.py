@@ -4,6 +4,7 @@
 """
 
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from virtcloud.agent.file_servers.nfs_difference import FileServerStep
 from virtcloud.agent.gateway.namespace_difference import NamespaceStep
@@ -33,15 +34,16 @@ class StepPending(VirtcloudError):
 class StopGuests:
     """Stop guests of a cluster at the same time, and remove their domains.
 
-    The files of the guests in ``kept`` stay, because these guests are still wanted. Of these guests, those in
-    ``restarted`` will be started again. The others have the power "off".
+    The files of the guests in ``kept`` stay, because these guests are still wanted. If ``powered_off`` is not empty,
+    the guests have the power "off", and ``powered_off`` is the ID of their cluster, which created or joined the network
+    ``cluster``. Otherwise, the guests in ``kept`` will be started again.
     If ``only_leaving``, the guests' clusters have left the network ``cluster``, which stays on the host.
     """
 
     cluster: str
     guests: tuple[str, ...]
     kept: tuple[str, ...] = ()
-    restarted: tuple[str, ...] = field(default=(), compare=False)
+    powered_off: str = field(default="", compare=False)
     only_leaving: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
@@ -161,3 +163,16 @@ def is_leave(step: Step) -> bool:
     If the step fails, the clusters that left do not count as removed. The network and its other clusters are complete.
     """
     return isinstance(step, StopGuests) and step.only_leaving
+
+
+def is_power_off(step: Step) -> TypeGuard[StopGuests]:
+    """Return whether a step stops guests with the power "off".
+
+    If the step fails, only the cluster of these guests is incomplete, and its guests that still run are reported.
+    """
+    return isinstance(step, StopGuests) and bool(step.powered_off)
+
+
+def find_step_cluster(step: Step) -> str:
+    """Return the ID of the cluster that is incomplete while this step is needed."""
+    return step.powered_off if is_power_off(step) else step.cluster

@@ -8,7 +8,7 @@ from typing import IO
 
 from pydantic import ValidationError
 
-from virtcloud.cli.options import SizeType, name_of, parse_name, split_names
+from virtcloud.cli.options import SizeType, name_of, parse_name, parse_user, split_names
 from virtcloud.jobs.request_values import DISK
 from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.errors import BadInput
@@ -73,6 +73,8 @@ def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpe
     ``caller`` returns the user of the caller's token, who is the default owner. Raise BadInput for malformed values and
     contradictory options. Also raise BadInput if no option names hosts, guests, sites or a file.
     """
+    if options.owner:
+        parse_user(options.owner, "--owner")  # otherwise, the error would name the file of --spec
     _check_file_options(options)
     _check_placement_options(options)
     overrides = _list_overrides(options)

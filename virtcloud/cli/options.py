@@ -4,17 +4,20 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
 from virtcloud.jobs.request_values import ValueKind
 from virtcloud.model.durations import parse_duration
 from virtcloud.model.errors import BadInput
-from virtcloud.model.values import Name
+from virtcloud.model.values import Name, PatternText, UserName
 
 if TYPE_CHECKING:
     from virtcloud.client.api import Client
+
+
+T = TypeVar("T", bound=PatternText)
 
 
 def open_client(context: click.Context) -> "Client":
@@ -52,8 +55,17 @@ def split_names(values: Sequence[str], option: str, what: str) -> list[str]:
 
 def parse_name(text: str, option: str) -> Name:
     """Return a name. For a malformed name, raise BadInput with the option."""
+    return _parse(Name, text, option)
+
+
+def parse_user(text: str, option: str) -> UserName:
+    """Return a user name. For a malformed name, raise BadInput with the option."""
+    return _parse(UserName, text, option)
+
+
+def _parse(kind: type[T], text: str, option: str) -> T:
     try:
-        return Name(text)
+        return kind(text)
     except BadInput as error:
         raise BadInput(f"{option}: {error}") from error
 

@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -75,25 +75,11 @@ class AgentCalls(SbfCalls):
         is_usable = known is not None and known.document.revision == revision and time.monotonic() < known.until
         return known.document if known is not None and is_usable else None
 
-    def confirm(
-        self,
-        element: str,
-        revision: int,
-        incomplete: Mapping[str, str] | None = None,
-        remaining: Mapping[str, str] | None = None,
-        only_guests: Collection[str] = (),
-    ) -> None:
-        """Report that an element has the wanted state of ``revision``, except for some clusters. Idempotent.
+    def confirm(self, element: str, confirmation: Confirmation) -> None:
+        """Report that an element has the wanted state of a revision, except for some clusters. Idempotent.
 
-        `Confirmation` describes the arguments. Raise BadInput if SBF is too old for one of these arguments.
+        If SBF is too old for a key of the confirmation, SBF refuses the call, and this method raises BadInput.
         """
-        # Keys of empty arguments are omitted, so that an earlier SBF accepts the call.
-        confirmation = Confirmation(
-            revision=revision,
-            incomplete=dict(incomplete) if incomplete else None,
-            only_guests=tuple(only_guests) or None,
-            remaining=dict(remaining) if remaining else None,
-        )
         self._connection.send("POST", f"/v1/elements/{Name(element)}/confirmed", confirmation)
 
     def report_error(

@@ -4,6 +4,7 @@ A copy is a tar stream. The receiver unpacks the stream into a temporary folder 
 the files. Therefore an interrupted copy leaves no incomplete file. Guests need only a POSIX shell, tar and mktemp.
 """
 
+import re
 import secrets
 import shlex
 import subprocess
@@ -240,7 +241,9 @@ def _run_script(  # noqa: PLR0913, PLR0917 - the parts of a process
     if not stderr.has_started:
         raise Refused(explain_failure(stderr.before.decode(errors="replace"), process.returncode))
     if process.returncode:
-        lines = printable(messages.decode(errors="replace").replace("\r", "")).split("\n")
+        # The shell's own messages begin with its name, which is the mark, and the number of a line of the script.
+        text = re.sub(rf"(?m)^{mark}: (line )?\d+: ", "", messages.decode(errors="replace").replace("\r", ""))
+        lines = printable(text).split("\n")
         reason = "; ".join([line for line in lines if line.strip()][-MAX_REASON_LINES:])
         raise Refused(reason or f"the copy ended with exit code {process.returncode}; the connection may be lost")
     if failure:

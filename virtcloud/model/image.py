@@ -191,6 +191,8 @@ class ImageRequest(ImageSource):
     def _check_source(self) -> Self:
         if self.url is None and self.file is None:
             raise BadInput("expected url or file, got neither")
+        if self.url is not None:  # images that earlier versions accepted must stay readable
+            check_no_credentials(self.url)
         return self
 
 

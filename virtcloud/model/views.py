@@ -146,6 +146,10 @@ class Confirmation(Document):
     """Why each cluster is not set up completely, by cluster ID. All other wanted clusters are complete."""
     only_guests: Annotated[tuple[str, ...] | None, OMIT_NONE] = None
     """IDs of clusters in ``incomplete`` whose networks work, so that other clusters can use these networks."""
+    unstopped_guests: Annotated[dict[str, tuple[Name, ...]] | None, OMIT_NONE] = None
+    """The guests that have the power `off` but that the element could not stop, by the ID of their cluster. The cluster
+    is in ``incomplete``.
+    """
     remaining: Annotated[dict[str, ElementMessage] | None, OMIT_NONE] = None
     """Why the element could not remove a cluster, by cluster ID. All other unwanted clusters are removed.
 

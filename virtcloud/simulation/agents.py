@@ -13,7 +13,7 @@ from virtcloud.client.sbf import SbfClient
 from virtcloud.model.errors import VirtcloudError
 from virtcloud.model.guest_sessions import SessionAnswer
 from virtcloud.model.traffic import SegmentCounters, TrafficReport
-from virtcloud.model.views import HostCapacity
+from virtcloud.model.views import Confirmation, HostCapacity
 from virtcloud.model.wanted import WantedDocument
 from virtcloud.simulation.folder import SimulationFolder
 
@@ -96,7 +96,7 @@ class SimulatedAgent:
             self.change()
             if self.is_off():  # the host was switched off during the long poll or the change
                 return
-            self.sbf.confirm(self.element, document.revision)
+            self.sbf.confirm(self.element, Confirmation(revision=document.revision))
             self._revision = document.revision
         self._report_traffic(document)
 

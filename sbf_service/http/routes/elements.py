@@ -167,9 +167,7 @@ def confirm_element(name: Name, confirmation: Confirmation, caller: CurrentCalle
 
     def confirm(unit: Unit) -> None:
         receive_heartbeat(unit, name)
-        errors = error_reports.describe_excluded_clusters(
-            unit, name, confirmation.incomplete, confirmation.remaining, confirmation.only_guests
-        )
+        errors = error_reports.describe_excluded_clusters(unit, name, confirmation)
         confirmations.confirm_revision(unit, name, confirmation.revision, service.settings.timing.drain, errors=errors)
 
     has_errors = bool(confirmation.incomplete or confirmation.remaining)

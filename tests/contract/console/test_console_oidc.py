@@ -13,7 +13,7 @@ from authlib.deprecate import AuthlibDeprecationWarning
 from sbf_fakes.console_browser import ConsoleBrowser, text_of
 from sbf_fakes.world import World, spec
 
-from sbf_service.console.oidc import OidcClient, PendingLogin
+from sbf_service.console.oidc import OidcClient, PendingLogin, log_provider_faults
 from sbf_service.console.pages import oidc_login
 from sbf_service.domain.oidc_identity import OidcRoles, make_principal
 from sbf_service.overload import BoundedThreads
@@ -177,6 +177,37 @@ def test_the_error_about_a_silent_provider_suggests_a_token(connected: World) ->
     settings.__dict__["oidc"] = keys.model_copy(update={"issuer": "http://localhost:1"})
     answer = ConsoleBrowser(connected).get("/console/login/oidc")
     assert (answer.status_code, "log in with a token" in text_of(answer)) == (503, True)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"), [(None, "No such file or directory"), ("rubbish", "no certificate or crl found")]
+)
+def test_an_unusable_ca_file_is_logged_and_shown(
+    connected: World, tmp_path: Path, caplog: pytest.LogCaptureFixture, content: str | None, reason: str
+) -> None:
+    path = tmp_path / "provider.pem"
+    if content is not None:
+        path.write_text(content)
+    settings = connected.service.settings
+    keys = settings.console.oidc
+    assert keys is not None
+    settings.console.__dict__["oidc"] = keys.model_copy(update={"ca_file": path})
+    log_provider_faults(settings)
+    expected = f"console.oidc.ca_file {path}: expected certificates (PEM): "
+    assert f'oidc_unusable why="{expected}' in caplog.text
+    assert reason in caplog.text
+    assert expected in text_of(ConsoleBrowser(connected).get("/console/login/oidc"))
+
+
+def test_a_missing_client_secret_is_logged(connected: World, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "oidc.secret").unlink()
+    log_provider_faults(connected.service.settings)
+    assert f'oidc_unusable why="console.oidc.client_secret.file {tmp_path}/oidc.secret cannot be read' in caplog.text
+
+
+def test_usable_files_of_a_provider_are_not_logged(connected: World, caplog: pytest.LogCaptureFixture) -> None:
+    log_provider_faults(connected.service.settings)
+    assert "oidc_unusable" not in caplog.text
 
 
 def test_a_provider_login_is_refused_if_no_provider_is_configured(world: World) -> None:

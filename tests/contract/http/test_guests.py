@@ -10,6 +10,7 @@ from sbf_fakes.world import World, spec
 from sbf_service.store.error_reports import record_error
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterState
+from virtcloud.model.guests import GuestView
 
 GUESTS = "/v1/clusters/demo/guests"
 WAIT_S = 0.3
@@ -174,6 +175,71 @@ def test_a_guest_whose_image_is_fetched_is_not_confirmed(demo: World) -> None:
 def confirm_without_demo(world: World, revision: int) -> None:
     pending = {world.view("demo").id: "fetching image debian"}
     ask(world, "POST", "/v1/elements/brno-h1/confirmed", {"revision": revision, "incomplete": pending})
+
+
+STILL_ON = "guest g1 should be off, but could not be stopped: libvirt does not answer"
+
+
+@pytest.fixture
+def unstopped(demo: World) -> World:
+    """The power of ``g1`` is off, but its host could not stop it. The cluster ``other`` is new on this host."""
+    power(demo, "off")
+    demo.put("other", spec("brno-h1", owner="bob"))
+    demo.converge_switches()
+    confirm_unstopped(demo, ["g1"])
+    return demo
+
+
+def confirm_unstopped(world: World, guests: list[str]) -> None:
+    revision = ask(world, "GET", "/v1/elements/brno-h1").json()["wanted_revision"]
+    cluster = world.view("demo").id
+    excluded = {"incomplete": {cluster: STILL_ON}, "unstopped_guests": {cluster: guests}} if guests else {}
+    body = {"revision": revision, **excluded}
+    assert ask(world, "POST", "/v1/elements/brno-h1/confirmed", body).status_code == 204
+
+
+def list_confirmed(world: World) -> list[tuple[str, bool, str | None]]:
+    """Return each guest's name, whether its power is confirmed, and its error."""
+    guests = [GuestView.model_validate(guest) for guest in ask(world, "GET", GUESTS).json()]
+    return [(guest.name, guest.is_confirmed, guest.trouble) for guest in guests]
+
+
+def test_a_guest_that_does_not_stop_is_shown_as_stopping(unstopped: World) -> None:
+    assert list_confirmed(unstopped) == [("g1", False, STILL_ON), ("g2", True, None)]
+
+
+def test_a_guest_that_does_not_stop_delays_no_other_cluster(unstopped: World) -> None:
+    demo = unstopped.view("demo")
+    (trouble,) = [part.trouble for part in demo.placements if part.element == "brno-h1"]
+    assert (demo.state, trouble, unstopped.view("other").state) == ("degraded", STILL_ON, "active")
+
+
+def test_a_guest_that_stops_later_is_shown_as_off(unstopped: World) -> None:
+    confirm_unstopped(unstopped, [])
+    assert list_confirmed(unstopped) == [("g1", True, None), ("g2", True, None)]
+    assert unstopped.view("demo").state == "active"
+
+
+def test_a_stop_is_confirmed_although_the_cluster_is_incomplete(unstopped: World) -> None:
+    """A later confirmation excludes the cluster for another reason."""
+    confirm_without_demo(unstopped, ask(unstopped, "GET", "/v1/elements/brno-h1").json()["wanted_revision"])
+    assert list_confirmed(unstopped) == [("g1", True, None), ("g2", True, None)]
+
+
+def test_another_stop_waits_for_a_new_confirmation(unstopped: World) -> None:
+    power(unstopped, "on")
+    confirm_unstopped(unstopped, [])
+    power(unstopped, "off")
+    assert list_confirmed(unstopped)[0][:2] == ("g1", False)
+    unstopped.confirm_hosts()
+    assert list_confirmed(unstopped)[0] == ("g1", True, None)
+
+
+def test_a_start_forgets_the_failed_stop(unstopped: World) -> None:
+    power(unstopped, "on")
+    power(unstopped, "off")
+    confirm_without_demo(unstopped, ask(unstopped, "GET", "/v1/elements/brno-h1").json()["wanted_revision"])
+    assert list_confirmed(unstopped)[0] == ("g1", True, None)
 
 
 def test_a_wait_for_a_guest_does_not_end_early(demo: World) -> None:

@@ -334,6 +334,19 @@ def test_the_log_names_an_unreadable_ca_file_of_the_collector(tmp_path: Path) ->
     assert f'traces_not_sent why="telemetry.ca_file {tmp_path}/absent.pem: expected certificates (PEM): No such' in line
 
 
+def test_the_log_names_an_unreadable_ca_file_of_the_login_provider(tmp_path: Path) -> None:
+    path = write_settings(tmp_path)
+    keys = f'[console.oidc]\nissuer = "https://127.0.0.1:1"\nclient_id = "sbf"\nca_file = "{tmp_path}/absent.pem"\n'
+    path.write_text(path.read_text() + keys + '[console.oidc.roles]\nuser_claim = "uid"\n')
+    with running_service(path) as process:
+        assert process.stderr is not None
+        lines = iter(process.stderr.readline, "")
+        line = next(line for line in lines if "oidc_unusable" in line or "ready" in line)
+    assert (
+        f'oidc_unusable why="console.oidc.ca_file {tmp_path}/absent.pem: expected certificates (PEM): No such' in line
+    )
+
+
 def test_missing_settings_exit_with_code_2(tmp_path: Path) -> None:
     ended = start_interpreter("serve", "--config", str(tmp_path / "none.toml"))
     remedy = "name the settings file with --config, or correct its rights"

@@ -3,6 +3,8 @@
 import errno
 import json
 import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,8 +21,10 @@ from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.replica_lock import hold_task
 from sbf_service.store.retention import PruneReport, count_old_rows, prune
 from sbf_service.store.service_tables import AuditRow
+from sbf_service.store.store import Store
 from sbf_service.store.tables import Base
-from virtcloud.model.errors import BadInput, Gone
+from sbf_service.store.unit_of_work import Unit, record_audit
+from virtcloud.model.errors import BadInput, DatabaseUnavailable, Gone
 
 DAY = timedelta(days=1)
 SERVICE_UID = 65534
@@ -178,7 +182,7 @@ def test_a_run_killed_before_the_deletion_archives_rows_once(
     for key in "abc":
         end_cluster(world, key)
     world.clock.advance(31 * 86400)
-    *rows, newest = (row.id for row in world.audit())
+    before = len(world.audit())
 
     def write_and_die(folder: Path, name: str, written: list[dict[str, object]]) -> None:
         write(folder, name, written)
@@ -190,7 +194,8 @@ def test_a_run_killed_before_the_deletion_archives_rows_once(
     with pytest.raises(KeyboardInterrupt):
         run(world, archive)
     monkeypatch.setattr(retention, "write_archive", write)
-    assert count(world, AuditRow) == len([*rows, newest])
+    *rows, _newest = (row.id for row in world.audit())
+    assert len(rows) == before - (0 if kind == "audit" else 1)  # the clusters' archive is recorded
     run(world, archive)
     assert [row["id"] for row in read_archive(archive, "audit")] == rows
     assert len([row for row in read_archive(archive, "clusters") if row["table"] == "clusters"]) == 3
@@ -224,6 +229,47 @@ def test_the_audit_log_names_rows_archived_before_an_error(
     with pytest.raises(BadInput, match="disk full"):
         run(world, archive)
     assert world.audit()[-1].why == f"0 audit rows and 1 ended clusters written to {archive}"
+
+
+@pytest.mark.parametrize("batches", [0, 1, 2, 3])
+def test_the_audit_log_counts_rows_archived_before_the_database_failed(
+    world: World, archive: Path, monkeypatch: pytest.MonkeyPatch, batches: int
+) -> None:
+    """After some batches, the database does not answer any more. The first batch has the cluster."""
+    end_cluster(world, "a")
+    world.clock.advance(31 * 86400)
+    with world.store.change_row() as unit:
+        record_audit(unit, "young")
+    kept, units = count(world, AuditRow), iter(range(batches))
+
+    def limit(
+        change: Callable[[Store], AbstractContextManager[Unit]],
+    ) -> Callable[[Store], AbstractContextManager[Unit]]:
+        def open_unit(store: Store) -> AbstractContextManager[Unit]:
+            if next(units, None) is None:
+                raise DatabaseUnavailable("the connection was lost")
+            return change(store)
+
+        return open_unit
+
+    with monkeypatch.context() as lost:
+        lost.setattr(Store, "change", limit(Store.change))
+        lost.setattr(Store, "change_row", limit(Store.change_row))
+        with pytest.raises(DatabaseUnavailable):
+            run(world, archive)
+    recorded = [row.why for row in world.audit("rows_archived")]
+    archived = kept - count(world, AuditRow) + len(recorded)
+    expected = f"{2 * (batches - 1)} audit rows and 1 ended clusters written to {archive}"
+    assert (recorded, archived) == ([expected] if batches else [], max(0, 2 * (batches - 1)))
+
+
+def test_the_row_of_a_run_does_not_displace_another(world: World, archive: Path) -> None:
+    with world.store.change_row() as unit:
+        for number in range(1100):
+            record_audit(unit, f"what-{number}")
+    before, limits = count(world, AuditRow), RetentionLimits(audit_rows=1000)
+    assert run(world, archive, limits, batch=10) == PruneReport(before - 1000, 0)
+    assert count(world, AuditRow) == 1001
 
 
 def test_the_error_for_a_forbidden_archive_folder_names_the_remedy(

@@ -217,21 +217,6 @@ def test_a_failed_removal_prevents_confirmation_if_guests_cannot_stop(
     assert "could not remove VLAN 100" in service.messages[-1]
 
 
-@pytest.mark.parametrize("owner", [None, "m1"])
-def test_a_running_guest_that_should_be_off_is_not_confirmed(
-    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make, owner: str | None
-) -> None:
-    """After a confirmation, SBF would show the running guest as off, even if its cluster is incomplete."""
-    network = make_segment("a", 100, ("g1",)).model_copy(update={"members": {"m1": "key-m1"}})
-    guest = network.guests[0].model_copy(update={"cluster": owner})
-    service.want(network.model_copy(update={"guests": (guest,)}))
-    reconciler.reconcile_once()
-    service.want(network.model_copy(update={"guests": (guest.model_copy(update={"power": "off"}),)}))
-    host.refuses_stops = True
-    reconciler.reconcile_once()
-    assert service.reports == [("confirmed", 1), ("error", 2)]
-
-
 def test_a_network_is_corrected_although_a_wanted_guest_cannot_stop(
     reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, reset: Segment
 ) -> None:

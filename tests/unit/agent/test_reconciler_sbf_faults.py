@@ -1,7 +1,7 @@
 """Tests of the reconciler with an SBF that does not answer, or whose answers are errors or unreadable."""
 
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -13,6 +13,7 @@ from virtcloud.agent.observed_host import ObservedHost
 from virtcloud.agent.reconciler import HostReconciler, ReconcileTiming
 from virtcloud.agent.supervision import StopSignal
 from virtcloud.model.errors import AnswerUnreadable, NotFound, Refused, ServiceUnreachable, TooManyRequests
+from virtcloud.model.views import Confirmation
 from virtcloud.model.wanted import Segment
 
 Make = Callable[..., Segment]
@@ -104,18 +105,11 @@ def test_a_restarted_agent_clears_the_report_of_its_predecessor(
 
 def test_a_lost_confirmation_is_sent_again(host: FakeManagedHost, make_segment: Make, wake: threading.Event) -> None:
     class LosesFirstConfirmation(FakeElementApi):
-        def confirm(
-            self,
-            element: str,
-            revision: int,
-            incomplete: Mapping[str, str] | None = None,
-            remaining: Mapping[str, str] | None = None,
-            only_guests: Collection[str] = (),
-        ) -> None:
+        def confirm(self, element: str, confirmation: Confirmation) -> None:
             if not self.reports:
-                self.reports.append(("lost", revision))
+                self.reports.append(("lost", confirmation.revision))
                 raise ServiceUnreachable("gone")
-            super().confirm(element, revision, incomplete, remaining, only_guests)
+            super().confirm(element, confirmation)
 
     losing = LosesFirstConfirmation()
     losing.want(make_segment("a", 100))

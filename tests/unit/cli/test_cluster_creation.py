@@ -180,6 +180,13 @@ def test_a_spec_file_without_owner_gets_the_default_owner(
     assert [request.spec.owner for request in sbf.requests] == [owner]
 
 
+@pytest.mark.parametrize("spec", ["hosts: [brno-h1]\n", "owner: eva\nhosts: [brno-h1]\n"])
+def test_a_malformed_owner_is_blamed_on_the_option(run: RunCommand, sbf: FakeSbf, spec: str) -> None:
+    result = run("cluster", "create", "demo", "--spec", "-", "--owner", "eva novak", stdin=spec)
+    assert (result.exit_code, sbf.requests) == (2, [])
+    assert result.stderr.startswith("virtcloud: --owner: expected a user name: letters, digits, ")
+
+
 def test_subnets_contradict_guests_without_addresses(run: RunCommand, sbf: FakeSbf) -> None:
     result = run(*CREATE, "--subnet", "none", "--subnet", "10.0.0.0/24")
     assert (result.exit_code, sbf.requests) == (2, [])

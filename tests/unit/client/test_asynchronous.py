@@ -20,7 +20,7 @@ from virtcloud.model.cluster import ClusterSpec, ClusterState
 from virtcloud.model.element_views import Pool
 from virtcloud.model.errors import BadInput, NotFound, TimedOut
 from virtcloud.model.topology import Topology
-from virtcloud.model.views import ClusterView
+from virtcloud.model.views import ClusterView, Confirmation
 from virtcloud.model.vlans import VlanSet
 
 T = TypeVar("T")
@@ -122,7 +122,7 @@ def test_a_confirmation_of_an_element_is_yielded_as_an_event(sbf: str, service: 
             found += [str(event)] if event.element == "h1" else []
             if event.after == "confirmed":
                 break
-            service.confirm("h1", service.wanted("h1").revision)
+            service.confirm("h1", Confirmation(revision=service.wanted("h1").revision))
         return found
 
     assert run(sbf, work) == ["watched, h1: adding", "watched, h1: confirmed"]

@@ -15,11 +15,12 @@ from virtcloud.client.guest_copies import (
     PUT_SCRIPT,
     RemotePath,
     _send_files,
+    get_files,
     list_sources,
     parse_copy_path,
 )
 from virtcloud.client.received_files import receive_files
-from virtcloud.model.errors import BadInput
+from virtcloud.model.errors import BadInput, GuestsFailed
 
 
 @pytest.mark.parametrize(
@@ -134,3 +135,15 @@ def test_a_stream_whose_reader_has_ended_is_closed_without_error(tmp_path: Path)
     stream = os.fdopen(writer, "wb")
     _send_files({"file": tmp_path / "file"}, errors, stream)
     assert (stream.closed, errors) == (True, [])
+
+
+def test_the_errors_of_a_guest_without_tar_are_readable(tmp_path: Path) -> None:
+    """The shell's messages begin with the shell's name, which is a random number."""
+    programs, ssh = tmp_path / "bin", tmp_path / "ssh"
+    programs.mkdir()
+    (programs / "sh").symlink_to("/bin/sh")
+    ssh.write_text(f'#!/bin/sh\nfor command; do :; done\nPATH={programs}\neval "$command"\n')
+    ssh.chmod(0o755)
+    with pytest.raises(GuestsFailed) as raised:
+        get_files({"g1": [str(ssh), "guest"]}, {"g1": [str(tmp_path)]}, tmp_path / "out")
+    assert raised.value.failures == {"g1": "dirname: not found; basename: not found; tar: not found"}

@@ -9,7 +9,7 @@ from virtcloud.model.element_views import Pool
 from virtcloud.model.errors import BadInput, ClusterFailed, Conflict, Gone, NotFound, NoVlanFree, TimedOut, Unreachable
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
-from virtcloud.model.views import ClusterView, PlacementProgress
+from virtcloud.model.views import ClusterView, Confirmation, PlacementProgress
 from virtcloud.model.vlans import VlanSet
 
 
@@ -45,7 +45,7 @@ def api(sbf: str, service: SbfClient) -> Iterator[Client]:
 
 
 def confirm(service: SbfClient) -> None:
-    service.confirm("brno-h1", service.wanted("brno-h1").revision)
+    service.confirm("brno-h1", Confirmation(revision=service.wanted("brno-h1").revision))
 
 
 def test_the_stored_topology_is_returned_unchanged(service: SbfClient) -> None:

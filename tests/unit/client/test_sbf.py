@@ -35,7 +35,7 @@ from virtcloud.model.errors import (
 )
 from virtcloud.model.guest_sessions import GuestSession, SessionKind, SessionRequest
 from virtcloud.model.image import ImageContent
-from virtcloud.model.views import ClusterView
+from virtcloud.model.views import ClusterView, Confirmation
 
 POOL = '{"vlans": "100-199"}'
 SITE = '{"name": "brno", "pool": "1", "claimed": "", "quarantined": "", "free": "1", "later": {"a": 1}}'
@@ -191,7 +191,7 @@ def test_filters_that_an_older_sbf_supports_are_accepted(client: SbfClient, scri
 
 def test_a_confirmation_is_sent(client: SbfClient, script: Script) -> None:
     script.answer(204, "")
-    client.confirm("h1", 7)
+    client.confirm("h1", Confirmation(revision=7))
     assert script.asked == [("POST", "/v1/elements/h1/confirmed", b'{"revision":7}')]
 
 

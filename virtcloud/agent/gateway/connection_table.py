@@ -14,7 +14,8 @@ from collections.abc import Collection, Iterator
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import Any, Final, NamedTuple
 
-NETLINK_NETFILTER: Final = 12
+from virtcloud.agent.network.libnftables import NETLINK_NETFILTER
+
 CT_GET, CT_DELETE = 0x101, 0x102
 """Message types: NFNL_SUBSYS_CTNETLINK in the high byte, IPCTNL_MSG_CT_GET or IPCTNL_MSG_CT_DELETE in the low byte."""
 REQUEST, ACK, DUMP = 0x1, 0x4, 0x300

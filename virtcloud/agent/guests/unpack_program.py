@@ -21,6 +21,7 @@ import struct
 import sys
 import tarfile
 import zlib
+from pathlib import Path
 from typing import Literal, cast
 
 PRELOADED = (
@@ -91,6 +92,8 @@ def extract(archive: tarfile.TarFile, max_bytes: int, max_files: int) -> int:
                 f"the archive contains more than {max_bytes} bytes or {max_files} files; the limits are in the agent's "
                 "settings (image_cache)"
             )
+        if member.islnk():
+            prepare_hard_link(member)
         if not member.isdev():
             archive.extract(member, path="/", numeric_owner=True)
             set_capabilities(member)
@@ -109,6 +112,22 @@ def count_bytes(member: tarfile.TarInfo) -> int:
     if min([member.size, *parts]) < 0:
         raise BadArchive(f"expected a size of at least 0 for {member.name!r}, got a negative size")
     return max(member.size, sum(parts))
+
+
+def prepare_hard_link(member: tarfile.TarInfo) -> None:
+    """Check that the file of a hard link exists. If this file is a symbolic link, make the member a symbolic link, too.
+
+    tarfile creates no hard links to symbolic links whose target does not exist (yet). Raise BadArchive if the archive
+    has no earlier member with the file's name.
+    """
+    target = Path("/", member.linkname)
+    if target.is_symlink():
+        member.type, member.linkname = tarfile.SYMTYPE, str(target.readlink())
+    elif not target.exists():
+        raise BadArchive(
+            f"expected {member.linkname!r} before {member.name!r} in the archive, because {member.name!r} is a hard "
+            "link to this file; got no such file: create the archive again, and exclude none of a file's names"
+        )
 
 
 def set_capabilities(member: tarfile.TarInfo) -> None:

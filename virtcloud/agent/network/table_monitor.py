@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Final
 
 from virtcloud.agent import log
+from virtcloud.agent.network.libnftables import NETLINK_NETFILTER
 from virtcloud.agent.supervision import ReportProgress, StartSupervisedThread
 from virtcloud.model.errors import VirtcloudError
 
-NETLINK_NETFILTER: Final = 12  # linux/netlink.h
 SOL_NETLINK: Final = 270
 NETLINK_ADD_MEMBERSHIP: Final = 1
 NFNLGRP_NFTABLES: Final = 7  # linux/netfilter/nfnetlink.h

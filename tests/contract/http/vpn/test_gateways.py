@@ -1,6 +1,6 @@
 import pytest
 from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.vpn_world import devices, gateway, make_profile, put, stop_agent, topology_with_gateways
+from sbf_fakes.vpn_world import devices, gateway, make_profile, put, stop_agents, topology_with_gateways
 from sbf_fakes.world import World, spec
 
 from virtcloud.model.access import Role
@@ -22,7 +22,7 @@ def test_a_cluster_without_profiles_has_no_gateways(world: World) -> None:
 
 
 def test_an_unreachable_gateway_is_not_chosen(world: World) -> None:
-    stop_agent(world, "brno-gw")
+    stop_agents(world, "brno-gw")
     put(world, vpn=True)
     assert world.view("demo").state is ClusterState.ACTIVE
     assert [part.element for part in world.view("demo").placements if part.kind == "gateway"] == ["brno-gw2"]
@@ -30,9 +30,9 @@ def test_an_unreachable_gateway_is_not_chosen(world: World) -> None:
 
 def test_a_cluster_is_active_while_one_of_its_gateways_answers(world: World) -> None:
     put(world, vpn=True)
-    stop_agent(world, "brno-gw")
+    stop_agents(world, "brno-gw")
     assert world.view("demo").state is ClusterState.ACTIVE
-    stop_agent(world, "brno-gw2")
+    stop_agents(world, "brno-gw2")
     assert world.view("demo").state is ClusterState.DEGRADED
 
 
@@ -48,7 +48,7 @@ def test_a_new_profile_adds_a_gateway_if_another_died(world: World, alice: str) 
     world.put_topology(topology_with_gateways(brno=tuple(gateway(f"brno-gw{n}") for n in range(3))))
     world.settle()
     put(world, vpn=True)
-    stop_agent(world, "brno-gw0")
+    stop_agents(world, "brno-gw0")
     assert make_profile(world, alice).json()["gateways"] == ["brno-gw1", "brno-gw2", "brno-gw0"]
 
 

@@ -18,7 +18,7 @@ from sbf_fakes.vpn_world import (
     make_csr,
     make_profile,
     put,
-    stop_agent,
+    stop_agents,
     topology_with_gateways,
 )
 from sbf_fakes.world import World
@@ -324,7 +324,7 @@ def test_a_gateway_connected_later_learns_of_a_revocation(world: World, alice: s
     put(world)
     made = make_profile(world, alice).json()
     world.settle()
-    stop_agent(world, "brno-gw")
+    stop_agents(world, "brno-gw")
     make_profile(world, alice, device="phone")
     before = world.element("brno-gw3").wanted_revision
     revoke(world, alice, made["id"])

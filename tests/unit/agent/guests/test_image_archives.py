@@ -62,6 +62,27 @@ def test_archives_are_unpacked(host: Host, server: FileServer, image_format: str
 
 
 @needs_root
+@pytest.mark.parametrize("target", ["/proc/1/none", "init"])
+def test_hard_links_to_symbolic_links_are_unpacked(host: Host, server: FileServer, target: str) -> None:
+    server.data = archive(
+        member("sbin/first", type=tarfile.SYMTYPE, linkname=target),
+        member("sbin/second", type=tarfile.LNKTYPE, linkname="sbin/first"),
+    )
+    image = host.get(host.source(format="tar"))
+    assert isinstance(image, LxcImage)
+    assert [str((image.rootfs / name).readlink()) for name in ("sbin/first", "sbin/second")] == [target, target]
+
+
+@needs_root
+def test_a_hard_link_to_a_missing_file_is_named(host: Host, server: FileServer) -> None:
+    """The file was excluded when the archive was created, so the archive is not damaged."""
+    server.data = archive(member("bin/b", type=tarfile.LNKTYPE, linkname="bin/a"))
+    expected = "expected 'bin/a' before 'bin/b' in the archive, .* got no such file: create the archive again"
+    with pytest.raises(Refused, match=expected):
+        host.get(host.source(format="tar"))
+
+
+@needs_root
 @pytest.mark.parametrize(
     ("packed", "changes"),
     [
