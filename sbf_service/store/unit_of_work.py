@@ -50,7 +50,7 @@ class UnitValues:
 
 @dataclass(slots=True)
 class Unit:
-    """One unit of work, which shares its transaction with the other units of a group commit (:mod:`.group_commit`).
+    """One unit of work. The units of a group commit share one transaction (:mod:`.group_commit`).
 
     After the commit, the store publishes the topics in ``changed``. All units of a store share the ``cache``, but a
     dry run has its own copy. ``scope`` is the locked scope, or None if the unit locks everything or a single row, or
