@@ -1,6 +1,7 @@
 """Measures requests for clusters, called *claims* in the results.
 
-Each cluster has hosts at two sites, so SBF claims a VLAN ID at both sites. Four callers send requests at the same time.
+Each cluster has hosts at two sites, so SBF claims a VLAN ID at both sites. Each of four
+callers sends its next request after SBF has answered the previous one.
 
 The service is ``sbf serve`` with a database on disk. The service also reconciles two emulated switches (300 ms a
 command) with these clusters. The callers run on the same cores as the service. Both kinds of database write to the disk

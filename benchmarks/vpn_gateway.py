@@ -5,8 +5,9 @@ and options of the agent's server, but neither ``vlan-tagging`` nor the agent's 
 port of the cluster's bridge. A guest sends data over TCP to the laptop, alternately through the two servers, and for
 the same time through each.
 
-The time to join is from a new cluster's activation to the first answer of a guest. The time to leave is from the
-request of a revocation to the last answer of a guest. The times are medians.
+The time to join is from a new cluster's activation to the first answer of a guest, including the creation of the
+profile and the connection. The time to leave is from the request of a revocation to the last answer of a guest. Times
+and throughputs are medians.
 """
 
 import json

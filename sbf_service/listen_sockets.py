@@ -123,8 +123,8 @@ def _listen_unix(path: Path, patience: float = LOCK_PATIENCE_S) -> socket.socket
 def _lock_path(path: Path, patience: float) -> Iterator[None]:
     """Lock a file beside the socket. Raise BadInput if another process still holds the lock after ``patience`` seconds.
 
-    Otherwise, another starting service could remove the file of a socket that does not listen yet. Every user who can
-    read the folder could lock the folder itself.
+    Without the lock, another starting service could remove the file of a socket that does not listen yet. SBF does not
+    lock the folder itself: every user who can read the folder could hold such a lock.
     """
     lock, ends = path.with_name(f".{path.name}.lock"), time.monotonic() + patience
     try:

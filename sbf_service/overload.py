@@ -83,8 +83,8 @@ class BoundedThreads:
 class AcceptFaults:
     """An exception handler for the event loop, which logs a lack of file descriptors or memory at most once a minute.
 
-    Meanwhile, asyncio repeats accept(2) up to ``BACKLOG`` times (``listen_sockets.py``). Its own handler would log a
-    traceback for each attempt, thousands a second, and leave no time for open connections.
+    During such a lack, asyncio repeats accept(2) up to ``BACKLOG`` times (``listen_sockets.py``). asyncio's own handler
+    would log a traceback for each attempt, thousands a second, and leave no time for open connections.
     """
 
     clock: Callable[[], float] = time.monotonic

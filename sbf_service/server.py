@@ -206,7 +206,7 @@ class SbfServer(uvicorn.Server):
 
 
 def open_sockets(service: SbfService) -> list[socket.socket]:
-    """Open the configured sockets."""
+    """Open the configured sockets. Raise BadInput for unusable certificate files, and the errors of :func:`listen`."""
     make_tls_context(service.settings)
     return listen(service.settings)
 

@@ -1,7 +1,8 @@
 """A deadline, and work in a child process that is killed at the deadline.
 
 A hook runs in the only thread of pbs_server, so a hook that hangs stops the whole batch system. A child process runs
-work that may hang (calls to a name server or a file server) or that needs the rights of a user.
+work that may hang (calls to a name server or a file server) or that needs the rights of a user. A thread could not be
+killed.
 """
 
 import json
@@ -50,8 +51,6 @@ def run_in_child(work: Callable[[], Any], deadline: Deadline) -> Any:
 
     The child sends the result as JSON. Raise ChildError if ``work`` raises an exception, no process starts, the
     deadline passes, or the result is incomplete or longer than ``MAX_RESULT_BYTES``.
-
-
     """
     pipe = ()  # type: Any
     try:

@@ -115,7 +115,7 @@ class HookSbfClient:
         return self._call("PUT", _cluster_path(key), {"spec": spec, "attempt": attempt}, request_id)
 
     def end(self, key: str, attempt: int, owner: str) -> SbfAnswer:
-        """End one attempt of the cluster of ``owner``. Idempotent."""
+        """End one attempt of a cluster, if the cluster belongs to ``owner``. Idempotent."""
         path = "%s?attempt=%d&owner=%s" % (_cluster_path(key), attempt, quote(owner, safe=""))
         return self._call("DELETE", path, None, job_request_id(key, attempt))
 

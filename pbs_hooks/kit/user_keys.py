@@ -32,8 +32,8 @@ def read_user_keys(user: str, seconds: float = READ_TIMEOUT_S) -> List[str]:
 
     After a timeout, the folder is not read for a minute. Each further attempt would block pbs_server for a second.
 
-    Raise ChildError for an unknown user, for root, for an error of the file system, or if the keys are not read within
-    ``seconds``.
+    Raise ChildError for an unknown user, for root, for an error of the file system, if the keys are not read within
+    ``seconds``, or during the minute after such a timeout.
     """
     left = _read_slow_homes().get(user, 0.0) - time.monotonic()
     if left > 0:

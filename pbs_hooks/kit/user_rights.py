@@ -25,6 +25,7 @@ def run_as_user(name: str, work: Callable[[], Any], seconds: float) -> Any:
 
 
 def _run_with_rights(name: str, work: Callable[[], Any]) -> Any:
+    """Permanently switch this process to the user, limit its CPU time, and call ``work``."""
     account = find_account(name)
     if account.pw_uid == 0:
         raise ChildError("the hook does not read files as root: submit the job as another user")

@@ -137,7 +137,7 @@ def _format_settings(settings: str) -> str:
 
 
 def read_hook_settings(server: ServerState, name: str) -> Mapping[str, Any]:
-    """Return the settings of a hook; an empty mapping if the hook is missing or its settings are invalid."""
+    """Return the settings of a hook; an empty mapping if the hook is missing or the settings are no JSON object."""
     try:
         return dict(json.loads(server.hooks[name].settings or "{}"))
     except (KeyError, ValueError, TypeError):
@@ -182,7 +182,7 @@ def _read_host_names(keys: Mapping[str, Any]) -> Mapping[str, str]:
     try:
         return read_names(keys.get("hosts", {}))
     except ValueError:
-        return {}
+        return {}  # _check_hooks reports the invalid setting
 
 
 def _check_copies(installation: PbsInstallation) -> Iterator[HookFinding]:

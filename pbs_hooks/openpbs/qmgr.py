@@ -185,7 +185,7 @@ def apply_change(server: QmgrServer, change: InstallationChange) -> None:
 SELECT_WITH_CLUSTER = ("-s", "RESU", "-l", "vcluster.ge.a")
 """Options of ``qselect`` that select running, exiting and suspended jobs with a cluster.
 
-The resource ``vcluster`` of such a job begins with a letter. An unset resource sorts before all letters.
+The value of the resource ``vcluster`` begins with a letter. An unset resource sorts before all letters.
 """
 
 

@@ -43,7 +43,7 @@ class PbsHook:
     def ours(self) -> bool:
         """Return whether virtcloud wrote the hook.
 
-        A hook without a program remains after an interrupted installation.
+        A hook without a program counts as virtcloud's: an interrupted installation leaves such a hook.
         """
         return not self.program.strip() or self.program.startswith(HOOK_MARK)
 

@@ -91,7 +91,7 @@ async def _follow(service: SbfService, browser: Browser, page: LivePage) -> Asyn
                 await run_in_threadpool(partial(read_session, service, browser.secret))
                 newest = await run_in_threadpool(page.read_version)
             except ServiceUnreachable:
-                return
+                return  # the page connects again, and shows meanwhile that its content may be out of date
             except VirtcloudError:
                 yield "event: end\ndata:\n\n"
                 return

@@ -96,9 +96,9 @@ def chosen_theme(request: Request) -> str:
 
 @cache
 def make_environment() -> Environment:
-    """Return the templates with their filters, all of which are read now.
+    """Return the templates with their filters.
 
-    An upgrade replaces the files while the former version of SBF still runs.
+    Read all templates now: an upgrade replaces the files while the former version of SBF still runs.
     """
     environment = Environment(
         loader=FileSystemLoader(FOLDER / "templates"),

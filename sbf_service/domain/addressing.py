@@ -37,8 +37,8 @@ from virtcloud.model.values import Address
 class NetworkAddresses:
     """The addresses of a running network.
 
-    ``root`` is the current spec of the cluster that created the network, and ``guests`` are the guests of all its
-    clusters.
+    ``root`` is the current spec of the cluster that created the network, and ``guests`` are the guests of all clusters
+    of the network.
     """
 
     identity: NetworkIdentity

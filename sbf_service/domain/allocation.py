@@ -25,7 +25,7 @@ AllocatedId = TypeVar("AllocatedId", bound=int)
 def choose_longest_unused(
     never_used: Iterable[AllocatedId], released: Iterable[tuple[datetime, AllocatedId]]
 ) -> AllocatedId | None:
-    """Return the lowest ID that was never used, else the ID with the earliest release, else None.
+    """Return the lowest free ID that was never used, else the free ID with the earliest release, else None.
 
     ``released`` contains the free IDs that were used before, with the times of their last releases. The lowest ID wins
     among equal times.

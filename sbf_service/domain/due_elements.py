@@ -82,8 +82,8 @@ def choose_due_devices(  # noqa: PLR0913 - the choice depends on all parameters
 ) -> list[Name]:
     """Choose the devices to reconcile now, the most urgent first.
 
-    A device in ``retries`` must wait for its pause. Devices that are ``busy`` or leased by another replica are omitted.
-    ``clock`` is the caller's monotonic clock in seconds.
+    A device in ``retries`` must wait until its pause ends. Devices that are ``busy`` or leased by another replica are
+    omitted. ``clock`` is the caller's monotonic clock in seconds.
     """
     due = [
         device

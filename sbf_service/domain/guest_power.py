@@ -19,7 +19,7 @@ class WantedPower:
     By the number ``starts``, the guest's host recognizes a reset. It is the number of requested resets, plus
     `STARTS_PER_RESTORE` for each restore of the database between the cluster's creation and the last reset. Therefore,
     the first reset after a restore gets a higher number than each reset after the backup. Exception: two restores of
-    the same backup count once.
+    the same backup count once, so a reset after the second restore can get a number that the host already knows.
     """
 
     stopped: bool = False
@@ -41,7 +41,8 @@ def decide_power(guest: str, former: WantedPower, request: GuestPowerRequest, re
 
     ``restores`` is the number of restores of the database since the cluster's creation. A request with the former
     number of resets does not reset the guest. A lower number shows that other callers have reset the guest. Raise
-    Conflict if the request resets a guest that is stopped, or if its number is neither the former number nor the next.
+    Conflict if the request resets a guest that is stopped or that the request stops, or if the number of resets is
+    neither the former number nor the next.
     """
     stopped = request.power is GuestPower.OFF
     if request.resets in {None, former.resets}:

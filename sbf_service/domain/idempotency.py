@@ -97,11 +97,11 @@ def resolve_request(
     """Return the effect of a request: a new attempt, no change, or a wait.
 
     ``own_attempt`` is the highest attempt number that the request's owner used with a key that now belongs to another
-    owner.
+    owner, or None if this owner never used the key.
 
     Raise Gone for an attempt number that is too low. Raise Conflict if another owner's cluster has not ended, or if a
     request repeats the latest attempt with another spec. A request without an attempt number repeats the latest attempt
-    while its cluster runs, and raises Conflict while it ends.
+    while the latest cluster runs. While this cluster is ending, raise Conflict for such a request.
     """
     if latest is None:
         return CreateAttempt(request.attempt or 0)

@@ -140,8 +140,8 @@ def check_ports_free(
 def check_ports_stay_access(former: Topology, topology: Topology, clusters: Iterable[LiveCluster]) -> None:
     """Raise Conflict when an access port of a cluster is not an access port in the new ``topology``.
 
-    The cluster's untagged VLAN would stay on the port for ever, because SBF does not remove an untagged VLAN of a
-    trunk.
+    Otherwise, the cluster's untagged VLAN would stay on the port for ever, because SBF does not remove an untagged VLAN
+    of a trunk.
     """
     for user in (_make_port_user(former, cluster) for cluster in clusters):
         if lost := sorted(user.ports - topology.access_ports):

@@ -56,6 +56,7 @@ def find_outage(
     """Return the outage that ends ``now``, or None if the gap since ``last_sweep`` is at most ``longest_gap_s``.
 
     ``previous_end`` is the end of the previous outage. ``longest_gap_s`` must be longer than ``RECORD_INTERVAL``.
+    Without a record (``last_sweep`` is None), there was no outage.
     """
     if last_sweep is None or (now - last_sweep).total_seconds() <= longest_gap_s:
         return None

@@ -6,10 +6,7 @@ before, and found no other use. Otherwise, the VLAN can belong to another SBF, o
 database records that SBF created the VLAN. SBF owns no other VLAN, even if the pool contains the VLAN ID.
 
 A VLAN is in other use (foreign) if it exists in the device's VLAN table without belonging to SBF, or if an unmanaged
-port carries the VLAN.
-
-
-
+port carries the VLAN, even a VLAN that SBF owns.
 """
 
 import re

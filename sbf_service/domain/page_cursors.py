@@ -1,7 +1,7 @@
 """Cursors of paginated lists: a cursor is the position after the last row of a page, as an opaque text. Pure.
 
-A cursor contains the name of the list's order, and the sort key of the last row. A cursor grants no right: SBF selects
-the rows that the caller may read for each page. Rows that are added or removed between two calls do not shift the
+A cursor contains the name of the list's order, and the sort key of the last row. A cursor grants no right: for each
+page, SBF selects the rows that the caller may read. Rows that are added or removed between two calls do not shift the
 pages.
 """
 

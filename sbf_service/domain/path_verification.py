@@ -26,6 +26,7 @@ MIN_ROUND_S, MIN_SECONDS, ROUNDS = 0.25, 4.0, 4
 
 HostPair = tuple[Name, Name]
 Step = tuple[PortRef, bool]
+"""A port, and whether the frame leaves the port."""
 
 
 class CheckPace(NamedTuple):

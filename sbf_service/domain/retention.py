@@ -8,7 +8,10 @@ from pydantic import Field
 from virtcloud.model.document import Document
 
 MIN_DAYS = 7
-"""The minimum days for which SBF stores audit rows, and the rows of a cluster after the beginning of its removal."""
+"""The minimum days for which SBF stores audit rows, and the rows of a cluster after the beginning of its removal.
+
+While the rows of a cluster exist, SBF recognizes and refuses late calls of earlier attempts with the cluster's key.
+"""
 Days = Annotated[int, Field(ge=MIN_DAYS, le=36500)]
 Rows = Annotated[int, Field(ge=1000, lt=2**53)]
 

@@ -19,7 +19,7 @@ subnet.
 """
 _IPV4 = 4
 HOST_ADDRESSES = 8
-"""The addresses for hosts (job access) at the end of a subnet, which users' devices (VPN) get last."""
+"""The number of addresses for hosts (job access) at the end of a subnet. Users' devices (VPN) get them last."""
 RESERVED_ANYCAST = 128
 """The number of reserved anycast addresses at the end of an IPv6 subnet (RFC 2526)."""
 

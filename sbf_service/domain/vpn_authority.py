@@ -170,4 +170,5 @@ def _derive_key(secret: SecretBytes, *purpose: str) -> ec.EllipticCurvePrivateKe
 
 
 def _derive_serial(secret: SecretBytes, *purpose: str) -> int:
+    """Return a positive serial number (RFC 5280, 4.1.2.2)."""
     return int.from_bytes(derive_bytes(secret, SERIAL_BYTES, "VPN serial number", *purpose)) >> 1 | 1

@@ -24,7 +24,7 @@ def make_etag(version: object) -> str:
 def make_wanted_etag(revision: int) -> str:
     """Return the entity tag of a wanted document.
 
-    Two versions of SBF may compute different documents for the same revision.
+    The tag contains SBF's version: two versions of SBF may compute different documents for the same revision.
     """
     return make_etag(f"{revision}-{__version__}")
 

@@ -75,7 +75,7 @@ def is_long_poll(scope: Scope) -> bool:
 def route_template(scope: Scope) -> str:
     """Return the template of a call's route, such as ``/v1/clusters/{key}``.
 
-    Each path as a label of the metrics would create a time series.
+    The path cannot be a label of the metrics: each path would create a time series.
     """
     return getattr(scope.get("route"), "path", NO_ROUTE)
 

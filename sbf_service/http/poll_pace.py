@@ -18,6 +18,7 @@ RETRY_AFTER_S = 10
 LOG_INTERVAL_S = 60.0
 MAX_BUCKETS = 50_000
 PollKey = tuple[str, str]
+"""The caller's name, and the topic of the document."""
 log = get_log(__name__)
 
 
@@ -80,5 +81,6 @@ class PollPace:
 
 @cache
 def _parse_rate(rate: str) -> tuple[float, float]:
+    """Return the number of calls and the seconds of a rate such as ``240/minute``."""
     parsed = parse(rate)
     return float(parsed.amount), float(parsed.get_expiry())

@@ -77,7 +77,7 @@ def read_call_context(headers: Headers) -> CallContext:
 def _log_call(scope: Scope, status: int, seconds: float) -> None:
     """Log a call that may change something, or that fails in SBF.
 
-    The frequent reads by agents and consoles would fill the log.
+    Other calls are not logged: the frequent reads by agents and consoles would fill the log.
     """
     if scope["type"] != "http" or (scope["method"] in READING_METHODS and status < FIRST_SERVER_ERROR):
         return

@@ -167,8 +167,8 @@ class DeadlineSweep:
     def _has_run_long_enough(self) -> bool:
         """Return whether the service has run, and the database has answered, for ``agent_silence`` seconds.
 
-        Before, a missing heartbeat does not make an agent stale: SBF could not record heartbeats while it was stopped
-        or suspended, or while the database did not answer.
+        Until then, a missing heartbeat does not make an agent stale: SBF could not record heartbeats while it was
+        stopped or suspended, or while the database did not answer.
         """
         now = self.clock()
         was_suspended = self._last_sweep is not None and now - self._last_sweep > self.suspended_after_s

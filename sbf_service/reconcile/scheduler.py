@@ -206,7 +206,7 @@ class WorkerScheduler:
     def _spawn(self, work: Callable[[], None], name: Name, on_failure: Callable[[], None] = lambda: None) -> None:
         """Run ``work`` in a new thread.
 
-        If the thread cannot start, mark the device as not busy.
+        If the thread cannot start, call ``on_failure``, and mark the device as not busy.
         """
         try:
             self.spawn(work, f"converge-{name}")

@@ -44,8 +44,8 @@ class WorkQueue:
     - ``waiting``: the devices that were due at the last reading, but found no free worker. The most urgent device is
       first.
     - ``changed``: the elements to read in the next round.
-    - ``since``: a device that was last read before this time of the database is due, because it may have restarted
-      while this replica was stopped.
+    - ``since``: the database's time at the first query, or an earlier time if the database's clock stepped backwards.
+      A device that was last read before ``since`` is due: it may have restarted while this replica was stopped.
     """
 
     settings: ServiceSettings

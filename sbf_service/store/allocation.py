@@ -188,8 +188,8 @@ def check_not_taken(  # noqa: PLR0913, PLR0917 - the parameters of the message
 ) -> None:
     """Raise NoVlanFree if a network other than ``network`` has a VLAN ID on a transport.
 
-    Only for VLAN-separated transports (:mod:`.transport_vlans`). The message begins with ``subject`` and ends with
-    ``remedy``.
+    Do nothing unless the transport is VLAN-separated (:mod:`.transport_vlans`). The message begins with ``subject`` and
+    ends with ``remedy``.
     """
     if transport is not None and (user := find_vlan_user(unit, transport, vlan, network)) is not None:
         raise NoVlanFree(

@@ -1,7 +1,7 @@
 """Archive files: SBF writes rows as JSON lines into an archive file, and then deletes them from the database.
 
-The final name of a complete file depends on the first row. If SBF is killed before it deletes the rows, the next run
-writes the same rows and thereby replaces the file.
+The caller derives the final name of a complete file from the first row. If SBF is killed before it deletes the rows,
+the next run writes a file that begins with the same row, and thereby replaces the file.
 """
 
 import json

@@ -2,7 +2,7 @@
 
 A site may publish ports only of networks whose guests all have images that are certified for the site. The transaction
 that adds an uncertified guest or revokes a certification also suspends the network's publications at the site. A
-suspended publication keeps its port until the owner publishes the guest again.
+suspended publication keeps its port, and stays suspended until the owner publishes the guest again.
 """
 
 from collections.abc import Mapping

@@ -22,6 +22,7 @@ CACHED_SPECS: Final = 32 * 1024**2
 """The maximum total length of the cached specs, in characters: 50,000 clusters of two guests, or 2,500 clusters of 64
 guests. A parsed spec needs nine times the memory of its text."""
 CACHED_SOURCES: Final = 4 * 1024**2
+"""The maximum total length of the cached sources of images, in characters."""
 LARGEST_SHARE: Final = 8
 """A text longer than the cache's capacity divided by this number is not cached: it would replace many texts."""
 Parsed = TypeVar("Parsed")

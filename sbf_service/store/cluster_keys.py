@@ -92,7 +92,7 @@ def make_latest_attempt(row: ClusterRow | None) -> LatestAttempt | None:
 def find_highest_attempt(unit: Unit, row: ClusterRow | None, owner: str) -> int | None:
     """Return the highest attempt number that ``owner`` used with a key, if another owner has the key now.
 
-    ``row`` is the newest cluster with the key.
+    ``row`` is the newest cluster with the key. Return None if no other owner has the key, or if ``owner`` never had it.
     """
     if row is None or row.owner == owner:
         return None

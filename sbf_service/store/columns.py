@@ -33,7 +33,7 @@ Id = TypeVar("Id", str, int)
 NAME_TYPE = String(63).with_variant(String(63, collation="C"), "postgresql")
 """The type of names of sites and elements, of IDs, and of words such as roles and kinds.
 
-These texts are sorted without regard to the database's locale.
+Texts of this type are sorted without regard to the database's locale.
 """
 
 

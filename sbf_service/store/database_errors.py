@@ -69,7 +69,7 @@ def is_unavailable(error: exc.SQLAlchemyError) -> bool:
 def make_unavailable(error: BaseException) -> DatabaseUnavailable:
     """Return the error for a database that does not answer, a damaged SQLite file, or a faulty or full disk.
 
-    It has only the first line of PostgreSQL's message: other lines can contain values of rows.
+    The error has only the first line of PostgreSQL's message: other lines can contain values of rows.
     """
     cause = getattr(error, "orig", None)
     text = " ".join(str(cause).partition("\n")[0].split())

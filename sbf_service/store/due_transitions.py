@@ -33,7 +33,7 @@ _HAS_COMPLETE_GATEWAY = exists().where(
 _IS_AWAITED = or_(ElementRow.kind != ElementKind.GATEWAY, ~_HAS_COMPLETE_GATEWAY)
 """The condition that a cluster must wait for an element.
 
-False for a gateway if the cluster is complete on another gateway.
+The condition is false for a gateway if the cluster is complete on another gateway.
 """
 _STAYS = PlacementRow.removed_revision.is_(None)
 _IS_OBSTACLE = exists().where(

@@ -33,9 +33,9 @@ def check_job_proof(
     """Return None if the host ``starter`` may request a job's cluster, otherwise an error.
 
     With ``use``, delete the proof after a successful check. Without a proof, return JobUnproven, and record the
-    question. If the proof does not cover the request (`check_job_confirmation`), delete it, and return Forbidden: the
-    job may change or run again, so its next request needs a new proof. Commit the transaction before raising the
-    returned error.
+    question, unless it is already open. If the proof does not cover the request (`check_job_confirmation`), delete it,
+    and return Forbidden: the job may change or run again, so its next request needs a new proof. Commit the transaction
+    before raising the returned error.
     """
     question = _make_question(unit, key, spec, starter)
     row = unit.session.get(JobQuestionRow, (key, starter))

@@ -44,8 +44,9 @@ def acquire_lease(unit: Unit, element: str, holder: str, length: timedelta) -> i
     lease, or if SBF reconciles no such element (``IS_RECONCILED``).
 
     The lease begins at ``unit.now``, before the statement locks the element's row, so that a wait shortens the lease.
-    The statement also compares the end of the former lease with ``unit.now``. A holder computes its deadline from the
-    time before this call (:class:`~sbf_service.reconcile.heartbeats.HeldLease`).
+    The statement also compares the end of the former lease with ``unit.now``, so two holders never have the lease at
+    the same time. A holder computes its deadline from the time before this call
+    (:class:`~sbf_service.reconcile.heartbeats.HeldLease`).
     """
     lease = {"element": element, "holder": holder, "now": unit.now, "until": unit.now + length}
     return unit.connection.execute(_ACQUIRE, lease).scalar_one_or_none()

@@ -1,7 +1,7 @@
 """Connections to PostgreSQL that limit the time for each answer of the server.
 
 A suspended server, or a proxy that has lost its server, can hold a TCP connection open without answering. Neither
-PostgreSQL's nor TCP's time limits end this wait.
+PostgreSQL's nor TCP's time limits end the client's wait for an answer.
 """
 
 import time

@@ -44,7 +44,8 @@ class PoolCounts:
 class ElementCounts:
     """The number of a site's elements of one kind, in total and with each problem.
 
-    ``unconfirmed``: the element has not confirmed its wanted revision. ``unsaved``: the element has a pending save.
+    ``unconfirmed`` counts elements that have not confirmed their wanted revision, ``unsaved`` elements with a pending
+    save.
     """
 
     total: int
@@ -140,6 +141,7 @@ def _count_elements(unit: Unit) -> dict[tuple[str, str], ElementCounts]:
 
 
 def _find_oldest_change(unit: Unit) -> float:
+    """Return the age in seconds of the oldest unconfirmed change of a cluster that has not ended, or 0."""
     rows = find_clusters(unit, NOT_ENDED, ClusterRow.state != ClusterState.ACTIVE)
     parts = read_placements(unit, [row.id for row in rows])
     degraded = _read_degraded_at(unit, [row.id for row in rows if row.state == ClusterState.DEGRADED])

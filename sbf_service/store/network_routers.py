@@ -117,7 +117,7 @@ def take_over_routers(unit: Unit, gateway: Name) -> None:
 def add_network_routers(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
     """Add the description of the router to each segment whose router is the gateway ``name``.
 
-    Otherwise, return the wanted state unchanged.
+    If ``name`` is no network's router, return the wanted state unchanged.
     """
     topology = read_topology(unit)
     gateway = topology.gateways.get(Name(name))

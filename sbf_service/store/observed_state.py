@@ -72,7 +72,7 @@ FIRST_SAVE_PAUSE = timedelta(seconds=5)
 MAX_SAVE_PAUSE = timedelta(minutes=5)
 """The maximum pause after a failed save.
 
-It doubles with each failure, because each save wears the device's flash memory.
+The pause doubles with each failure, up to this maximum, because each save wears the device's flash memory.
 """
 
 

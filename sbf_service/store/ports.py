@@ -70,7 +70,7 @@ def record_change(unit: Unit, element: str, adopted: Collection[PortName], diffe
 def record_reading(unit: Unit, element: str, returned: Collection[PortName], observed: SwitchObserved) -> None:
     """Delete the records of those ports in ``returned`` that have their original use again in ``observed``.
 
-    SBF has not shut down the other ports with VLANs in ``observed``: record this.
+    Record for the other ports with VLANs in ``observed`` that SBF has not shut them down.
     """
     for row in read_port_rows(unit, element):
         port = PortName(row.port)

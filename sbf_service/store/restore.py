@@ -2,7 +2,7 @@
 
 The transaction creates the tables of the backup's version, inserts the rows, and applies newer migrations, so that an
 older backup can be restored. Finally, it marks all elements as unchecked, because they can have changed after the
-backup (``restored_state.py``).
+backup (``restored_state.py``). If any step fails, the database is unchanged.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -32,6 +32,7 @@ VERSION_TABLE = "alembic_version"
 MAX_ROWS = 50
 """The maximum number of rows in one INSERT. A row can contain megabytes, and PostgreSQL accepts at most 1 GiB."""
 INITIAL_TABLES = frozenset({VERSION_TABLE, ServiceSecretRow.__tablename__, ReplicaRow.__tablename__})
+"""Tables that may have rows although the database counts as empty."""
 
 
 def restore_backup(  # noqa: PLR0913 - the options of the command, and the clock

@@ -45,6 +45,7 @@ class SettledAgents:
     clock: Callable[[], float] = time.monotonic
     _revisions: dict[str, int] = field(default_factory=dict)
     _changed: set[str] = field(default_factory=set)
+    """The topics that changed since the last :meth:`load` began."""
     _read_at: tuple[datetime, float] | None = None
     """The database's time during the last :meth:`load`, and the time of ``clock`` at the same moment."""
     _lock: Lock = field(default_factory=Lock)

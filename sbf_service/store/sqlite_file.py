@@ -106,7 +106,7 @@ def _prepare_sqlite(connection: DBAPIConnection, _entry: ConnectionPoolEntry) ->
 def _enable_write_ahead_log(cursor: DBAPICursor) -> None:
     """Enable the write-ahead log. Retry while another program has locked the database.
 
-    Before this, SQLite can report such a lock without waiting.
+    While the write-ahead log is not enabled, SQLite can report such a lock without waiting.
     """
     ends = time.monotonic() + BUSY_TIMEOUT_S
     while True:

@@ -208,8 +208,8 @@ def _replace_routers(unit: Unit, change: TopologyChange) -> None:
 def _suspend_at_moved_gateways(unit: Unit, change: TopologyChange) -> None:
     """Suspend publications of networks with uncertified images if a gateway returns to the topology or moves.
 
-    Meanwhile, a certification may have been revoked, or an uncertified guest may have joined the network. A new site
-    may have certified other images.
+    While the gateway was removed, a certification may have been revoked, or an uncertified guest may have joined the
+    network. A new site may have certified other images.
     """
     former, current = change.former.site_of, change.topology.site_of
     if any(name not in former or former[name].name != current[name].name for name in change.topology.gateways):

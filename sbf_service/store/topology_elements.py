@@ -219,7 +219,8 @@ def _release_records(unit: Unit, name: str) -> None:
 def is_other_device(former: Element | None, element: Element) -> bool:
     """Return whether an element's name may now denote another device.
 
-    Return False for a new element (``former`` is None). Devices differ by address or platform, other elements by kind.
+    Return False for a new element (``former`` is None). Two devices differ by address or platform. In all other cases,
+    the kinds decide.
     """
     if not isinstance(former, Device) or not isinstance(element, Device):
         return former is not None and kind_of(former) != kind_of(element)

@@ -1,6 +1,6 @@
 """The check that a new topology keeps everything that clusters use or may still use.
 
-This concerns transports, sites, elements, ports and paths.
+The check concerns transports, sites, elements, ports and paths.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -117,7 +117,8 @@ def check_nothing_lost(unit: Unit, change: TopologyChange, live: Iterable[LiveCl
     - a used element changes its kind or site
     - a gateway of a running cluster returns to the topology at a site where the cluster has no VLAN ID
 
-    ``live`` contains the clusters at the sites that change, except clusters that lose nothing (:func:`loses_nothing`).
+    ``live`` contains the clusters at the sites that change. Clusters that lose nothing (:func:`loses_nothing`) may be
+    missing.
     """
     losses = list(_list_losses(unit, change, live))
     faults = list(dict.fromkeys(losses or list_broken_paths(change.topology, live)))

@@ -163,8 +163,8 @@ def drain_cluster(unit: Unit, row: ClusterRow, reason: str) -> None:
 def state_topic(key: str) -> str:
     """Return the change topic of a cluster's state.
 
-    It is published at the creation and at each transition. The topic of the view, ``cluster:KEY``, is also published at
-    other changes.
+    This topic is published when the cluster is created, and at each transition. The topic of the view, ``cluster:KEY``,
+    is also published at other changes.
     """
     return f"state:{key}"
 

@@ -1,8 +1,8 @@
 """VLAN ownership: VLANs that SBF created (docs/decisions/0038), and VLAN IDs in use for something other than clusters.
 
 SBF deletes only VLANs that it created. A VLAN's name shows that SBF created the VLAN only if SBF has managed the VLAN
-ID on the device before (*known* VLAN ID, docs/decisions/0097). SBF commits a row for each VLAN that a change creates
-before the device receives the change, and deletes the row when a later reading does not contain the VLAN.
+ID on the device before (*known* VLAN ID, docs/decisions/0097). Before a device receives a change, SBF commits a row for
+each VLAN that the change creates. SBF deletes the row when a later reading does not contain the VLAN.
 
 A VLAN ID is *in other use* at a site if a device of the site uses the VLAN ID for something other than clusters. The
 VLAN ID becomes free when the latest readings of all devices of the site show no other use.

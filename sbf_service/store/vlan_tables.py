@@ -110,8 +110,8 @@ class FreedServiceRow(Base):
 class UnusedServiceRow(Base):
     """The start of the search for a transport's lowest service ID that was never used.
 
-    It starts at ``unused``: all IDs from ``first``, the lowest ID when the row was written, to ``unused`` - 1 were
-    used.
+    The search starts at ``unused``: all IDs from ``first``, the lowest ID when the row was written, to ``unused`` - 1
+    were used.
     """
 
     __tablename__ = "unused_services"

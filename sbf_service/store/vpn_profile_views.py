@@ -1,6 +1,6 @@
 """Views of VPN profiles, with the elements that have not confirmed a change of the profile or of its cluster.
 
-These include the profile's unreachable gateways.
+The elements include the profile's unreachable gateways.
 """
 
 from collections import defaultdict
@@ -117,7 +117,7 @@ def make_profile_views(unit: Unit, row: ClusterRow, profiles: Sequence[VpnProfil
 def list_pending_elements(unit: Unit, row: ClusterRow) -> tuple[PendingElement, ...]:
     """Return the elements that have not confirmed the cluster; () for a cluster that is ending or has ended.
 
-    Until then, a device may reach only some of the guests.
+    Until these elements confirm the cluster, a device may reach only some of the guests.
     """
     if row.state not in WANTED_STATES:
         return ()

@@ -14,7 +14,11 @@ LACK_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 def write_durably(path: Path, content: bytes, mode: int = 0o600, *, sync_folder: bool = True) -> None:
-    """Replace a file atomically. If ``sync_folder`` is true, the new content survives a power failure."""
+    """Replace a file atomically. If ``sync_folder`` is true, the new content survives a power failure.
+
+    Otherwise, a power failure can restore the old content, until a later call has synced the folder. Raise OSError if
+    the file cannot be written.
+    """
     new = path.with_name(f".{path.stem}.new")
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:

@@ -37,6 +37,11 @@ def has_drifted(steps: Iterable[Step], document: WantedDocument, reported: Conta
 
 
 def _is_harmless(step: Step) -> bool:
+    """Return whether a step only corrects MTUs of guests' ports, or removes remains that change no cluster.
+
+    These are remains of servers that do not run, incomplete interfaces that a killed agent left, and renamed
+    bridges of former clusters or beside a bridge with the correct name.
+    """
     match step:
         case BuildSegment():
             return step.only_harmless

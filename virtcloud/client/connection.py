@@ -267,6 +267,7 @@ class Connection:
 
 
 def _find_cursor(answer: httpx.Response) -> str | None:
+    """Return the cursor of the next page from the header ``Link`` (RFC 8288)."""
     address = answer.links.get("next", {}).get("url")
     return None if address is None else httpx.URL(address).params.get("cursor")
 

@@ -43,6 +43,7 @@ class _NetworkWait:
         self.missing = "the agent has not reported its state"
 
     def is_over(self) -> bool:
+        """Return whether the network is up. Raise PassingFault when no time remains."""
         if not self._up and self._left() <= 0:
             raise PassingFault("the network is not up after %d s: %s" % (self._event.settings.patience, self.missing))
         return self._up
@@ -124,7 +125,10 @@ def _announce(event: MomEvent, *, last: bool) -> bool:
 
 
 def handle_prologue(event: MomEvent) -> None:
-    """On the job's first host, wait until the network is up. Withdraw the attempt if the network will not be up."""
+    """On the job's first host, wait until the network is up.
+
+    If the network will not be up, withdraw the attempt, and raise StartFault.
+    """
     if not event.run.head:
         return
     try:

@@ -47,8 +47,9 @@ def decide_refusal(answer: SbfAnswer, context: RefusalContext, retry_after: int)
 def is_attempt_over(answer: SbfAnswer) -> bool:
     """Return whether this attempt can no longer have a cluster, so that the job needs a new attempt number.
 
-    PBS increments the run number only when it sends the job to a host. After an earlier rejection, the job's next start
-    has the same attempt number. SBF may then have a request with this number for other hosts.
+    PBS increments the run number only when it sends the job to a host. If another hook rejects the job before that, or
+    files cannot be staged, the job's next start has the same attempt number. SBF may then have a request with this
+    number for other hosts.
     """
     if answer.ok:
         state = answer.document.get("state") if isinstance(answer.document, dict) else None

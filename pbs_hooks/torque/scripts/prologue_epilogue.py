@@ -97,8 +97,8 @@ guests.
 def run_epilogue(call: ScriptCall, settings: ScriptSettings) -> None:
     """Remove the cluster, and delete the file of variables.
 
-    Wait at most ``settings.patience`` seconds until this host has no remnants of the cluster. Raise ScriptExit if
-    neither the agent nor SBF ends the cluster.
+    Wait at most ``settings.patience`` seconds until this host has no remnants of the cluster. Then return without an
+    error: the agent continues the removal. Raise ScriptExit if neither the agent nor SBF ends the cluster.
     """
     try:
         _wait_for_removal(call, settings, settings.patience)

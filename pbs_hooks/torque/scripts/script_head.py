@@ -8,7 +8,10 @@ import sys
 
 REQUEST_WORDS = ("vcluster=", "net=")
 TRUNCATED_FROM = 900
-"""Torque may have removed the request from a list of resources with more characters than this number."""
+"""Torque may have removed the request from a list of resources with more characters than this number.
+
+The value is the same as ``script_call.TRUNCATED_FROM``.
+"""
 FILTERS = ("submit_filter", "qsub_filter", "torque_submitfilter")
 """File names of a submit filter. By default, qsub looks for the last two."""
 script = sys.argv[0].rpartition("/")[2]

@@ -92,7 +92,7 @@ class EdgeTemplates:
         return list(self._fill(self._recipe(circuit).make[kind], circuit))
 
     def matches_recipe(self, piece: CircuitPiece, circuit: Circuit) -> bool:
-        """Return whether a piece has all lines of its recipe.
+        """Return whether a piece has all lines of its recipe, and no other lines that a recipe could define.
 
         Ignore a line of the piece if no recipe for this kind of piece has a line with the same first word.
         """

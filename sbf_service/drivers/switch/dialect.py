@@ -211,7 +211,10 @@ class Dialect:
     empty. ``see`` parses this answer.
     """
     may_fail: frozenset[str] = frozenset()
-    """Templates that some models refuse, without an error. A refused command of ``show`` has an empty answer."""
+    """Templates that some models refuse. The driver ignores the refusal.
+
+    The read-back detects a change that failed. A refused command of ``show`` has an empty answer.
+    """
     answers: Mapping[str, str] = field(default_factory=dict)
     """Questions of the device (patterns that match the end of the output), each with the reply."""
     ports: PortNames = field(default_factory=lambda: PortNames({}))

@@ -12,9 +12,15 @@ from sbf_service.drivers.transport.device_session import CommandLine, close_lost
 from virtcloud.model.errors import Refused
 
 SAVING_PATIENCE = 3
-"""The timeout of a save, as a multiple of the usual timeout: a device can be silent while it writes flash memory."""
+"""The timeout of a save, as a multiple of the usual timeout: a device can be silent while it writes flash memory.
+
+SBF repeats a save that exceeds the timeout.
+"""
 ERROR_LINES = 3
-"""The number of lines of an answer in which SBF searches for a refusal. Later lines may describe ports."""
+"""The number of lines of an answer in which SBF searches for a refusal.
+
+A later "error" can be a part of a port's description.
+"""
 LOG_LINE = re.compile(r"^[^\n%]*(?:%[\w:-]+ )?%[A-Z][A-Z0-9_-]*-[0-7]-[A-Z0-9_]+: .*\n?", re.MULTILINE)
 """A log line that a device prints into the session (``%FACILITY-SEVERITY-MNEMONIC:``); not a part of the answer."""
 

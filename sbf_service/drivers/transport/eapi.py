@@ -96,8 +96,8 @@ class EosSession(NapalmSession):
     def disconnect(self, driver: Any) -> None:  # noqa: ANN401
         """Close the connection.
 
-        The name of the configuration session is reset first: NAPALM's destructor would abort this session, and wait for
-        a switch that does not answer.
+        First reset the name of the configuration session. Otherwise, NAPALM's destructor would abort this session, and
+        wait for a switch that does not answer.
         """
         driver.config_session = None
         driver.device.connection.transport.close()

@@ -117,8 +117,8 @@ def read_newest(store: Store, caller: Caller, requested: AuditFilter, limit: int
 def authorize_audit(store: Store, caller: Caller, requested: AuditFilter) -> AuditFilter:
     """Return the requested filter, narrowed to the audit rows that the caller may read.
 
-    Users may read rows about their own clusters; site administrators may read rows about their sites. Select only the
-    clusters that the caller may read if a key belonged to several clusters. Raise Forbidden or NotFound as
+    Users may read rows about their own clusters; site administrators may read rows about their sites. If a key belonged
+    to several clusters, select only the clusters that the caller may read. Raise Forbidden or NotFound as
     :func:`authorize_cluster` and :func:`authorize_element` do. Raise BadInput for a period that ends before it begins,
     or if the caller may read all elements and the element is unknown.
     """

@@ -71,7 +71,10 @@ async def get_guest(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter b
         return confirmed
 
     def is_awaited() -> bool:
-        """Return whether ``after`` is None, or the host is reachable and has confirmed a revision above ``after``."""
+        """Return whether ``after`` is None, or the host is reachable and ``view.confirmed_revision`` exceeds ``after``.
+
+        The host may have confirmed a higher revision from which it excluded the guest's cluster.
+        """
         return after is None or (view.reachable and view.confirmed_revision > after)
 
     await poll.wait_until_newer(topic, poll.in_thread(read_confirmed), after, wait, is_awaited=is_awaited)

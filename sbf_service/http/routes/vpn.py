@@ -231,7 +231,7 @@ def authorize_vpn(
 ) -> UserName | None:
     """Check a right to a cluster's VPN access, SSH certificates or publications.
 
-    Return the user to whose own profiles and certificates the right of an invited user is limited; None without a
+    Return the user to whose own profiles and certificates the right is limited (an invited user), or None without a
     limit. A site administrator has rights if a gateway of the cluster is at the administrator's sites. Raise Forbidden
     or NotFound as :func:`authorize_cluster` does.
     """

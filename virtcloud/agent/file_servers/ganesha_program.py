@@ -230,7 +230,10 @@ def _mount_export(descriptor: int, target: Path, flags: int) -> None:
 
 
 def _bind(source: Path, target: Path, flags: int) -> None:
-    """Set ``flags`` by a second call of mount(2): the kernel ignores them in the call that creates a bind mount."""
+    """Bind-mount ``source`` at ``target``, without the mounts below ``source``.
+
+    A second call of mount(2) sets ``flags``: the kernel ignores them in the call that creates a bind mount.
+    """
     _mount(source, target, "", MS_BIND)
     _mount("", target, "", MS_REMOUNT | MS_BIND | flags)
 

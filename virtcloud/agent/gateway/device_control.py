@@ -4,9 +4,9 @@ A thread reads the server's management socket. The thread decides by the latest 
 So a connection ends when its grant ends, even if SBF does not answer. Without a wanted document, the agent only permits
 the connections of an earlier agent process to renew their keys.
 
-The agent ends a connection with two commands: a notice with the reason, and `NOTICE_S` seconds later the end. After a
-notice alone, OpenVPN would accept the device's frames for another 5 s. Without the pause, a busy OpenVPN would read
-both commands together and send no notice.
+The agent ends a connection with two commands: a notice with the reason, and, `NOTICE_S` seconds after the answer to the
+notice, the end. After a notice alone, OpenVPN would accept the device's frames for another 5 s. Without the pause, a
+busy OpenVPN would read both commands together and send no notice.
 """
 
 import threading

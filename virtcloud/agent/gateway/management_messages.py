@@ -143,7 +143,7 @@ def _format_row_remote(text: str) -> str:
     """Return the address and port of a row as `_format_remote` does.
 
     Return "" if ``text`` contains no IP address. Also return "" for an IPv6 address without brackets, because OpenVPN
-    2.6 prints such an address without the port.
+    2.6 prints such an address without the port. Later versions print the protocol before the address.
     """
     host, _, port = _PROTOCOL.sub("", text).rpartition(":")
     if ":" in host and not host.startswith(("[", "::ffff:")):

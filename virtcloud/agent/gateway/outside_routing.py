@@ -167,7 +167,7 @@ def _forwards_ipv6() -> bool:
 
 
 def _remove_ended_connections(segments: Iterable[Segment]) -> bool:
-    """Return False to request a repetition.
+    """Remove the connections of ended publications from the connection table. Return False to request a repetition.
 
     If the removal fails, only log the error, because the packet filter drops these connections' packets anyway. An
     error in the table's answers must not end the agent: after each start, the agent calls `OutsideRouting.receive`

@@ -68,7 +68,7 @@ def take_over_server(connection: ManagementSocket, records: Iterable[DeviceSessi
 
 
 def _permit_lost_renewals(connection: ManagementSocket, session: DeviceSession, now: datetime) -> list[ManagementEvent]:
-    """Permit the renewals of a connection before the session's end.
+    """Permit the renewals of a connection before the session's end. Return the events that arrived.
 
     OpenVPN itself refuses a renewal with another certificate than the connection's certificate.
     """

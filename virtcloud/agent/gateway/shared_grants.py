@@ -18,7 +18,7 @@ def _read_clock() -> datetime:
 
 @dataclass(slots=True)
 class SharedGrants:
-    """The shared data.
+    """The data that the reconciler's thread and the threads of all servers share.
 
     ``grants`` is None until the agent has received a wanted document. ``latest`` maps each profile to three values
     about its latest connection: the start time, the server's protocol, and OpenVPN's number of the connection.

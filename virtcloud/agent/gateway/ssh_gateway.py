@@ -181,7 +181,10 @@ class SshGateway:
         self._requests = None
 
     def _ensure_requests(self) -> None:
-        """Start two threads, unless they run: one answers relays, the other controls connections."""
+        """Start two threads, unless they run: one answers relays, the other controls connections.
+
+        Take over the recorded connections of an earlier agent process. After an error, the next call tries again.
+        """
         if self._requests is not None:
             return
         # `close` requests the end of the former threads, which may still run. Wait until the former threads have ended.

@@ -31,7 +31,7 @@ MAX_SESSIONS: Final = 1024
 CHECK_S: Final = 5.0
 """Longest time in seconds between two searches for grants that have ended.
 
-Otherwise, a clock that is set forward while `SshSessions.run` waits would delay the end of connections.
+Without this limit, a clock that is set forward while `SshSessions.run` waits would delay the end of connections.
 """
 
 

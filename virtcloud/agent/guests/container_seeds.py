@@ -91,7 +91,7 @@ def _write_users_files(files: RootedFiles, seed: GuestSeed, user_id: int, home: 
 
 
 def _ensure_user(files: RootedFiles, name: str) -> tuple[int, str]:
-    """Create the user, unless the image has the user.
+    """Create the user, unless the image has the user. Return the user's ID and home folder.
 
     If the image has sudo, permit a created user to use sudo without a password.
     """

@@ -174,7 +174,7 @@ def _path(domain: str) -> Path:
 
 
 def _kill_processes(group: Path) -> None:
-    """Kill all processes in a group and the groups below it.
+    """Kill all processes in a group and the groups below it. Wait for their end, at most `KILL_TIMEOUT_S`.
 
     Do nothing if the group is missing, or the kernel lacks ``cgroup.kill`` (before Linux 5.14).
     """

@@ -162,8 +162,8 @@ def _convert(
 ) -> Iterator[int]:
     """Convert ``source`` to ``target`` with qemu-img, as the user ``disk.user``. Raise Refused if qemu-img fails.
 
-    qemu-img inherits the open ``files``, which ``source`` names. ``target`` may be larger than the disk by 1/16 of the
-    disk's size plus 1 MiB, for the tables of qcow2.
+    qemu-img inherits the open ``files``, which ``source`` names. Yield the number of bytes of ``target`` as progress.
+    ``target`` may be larger than the disk by 1/16 of the disk's size plus 1 MiB, for the tables of qcow2.
     """
     os.fchown(target.fileno(), disk.user, disk.user)
     limit = f"--fsize={disk.size + disk.size // 16 + MIB}"
@@ -201,7 +201,7 @@ def _convert(
 
 
 def _erase(descriptor: int, lines: list[bytes]) -> Iterator[int]:
-    """Overwrite all ``lines`` in a file.
+    """Overwrite all ``lines`` in a file. After each block of `READ_BYTES`, yield the block's position.
 
     If a line continues in another block, up to `PART` - 1 of its characters may remain in one block.
     """

@@ -115,7 +115,7 @@ def _is_same(former: DiskRecord | None, record: DiskRecord) -> bool:
 def identify_disk(disk: Path) -> str:
     """Return a text with a disk's path, inode, size and modification time.
 
-    `is_same_image` compares two such texts.
+    `is_same_image` compares two such texts. Raise OSError if the file is missing.
     """
     status = disk.stat()
     return f"{disk} {status.st_ino} {status.st_size} {status.st_mtime_ns}"

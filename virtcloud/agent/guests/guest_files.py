@@ -66,7 +66,7 @@ class GuestFiles:
     def request_limit(self, domain: str, limits: ContainerLimits | None) -> None:
         """Record the wanted limit of a container's processes, which `limit_started` sets later.
 
-        If ``limits`` is None, remove the record of a former container.
+        If ``limits`` is None, remove the record of a former container. Raise Refused on failure.
         """
         path = self._folder / domain / WANTED_LIMIT
         with refuse_os_errors(f"write {path}"):

@@ -127,7 +127,7 @@ class GuestRoots:
             remove_tree(tree, self._progress)
 
     def _create_root(self, path: Path, image: Path, shift: int, size_mb: int | None) -> Literal["mount", "files"]:
-        """Create empty layers, and mount the root.
+        """Create empty layers, and mount the root. Return how the owners are shifted (`RootRecord`).
 
         An attempt to create an idmapped mount starts two processes. So if a file system has refused an idmapped mount
         once, make no further attempt with images on this file system.

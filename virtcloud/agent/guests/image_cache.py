@@ -196,7 +196,7 @@ class ImageCache:
         shutil.rmtree(new, ignore_errors=True)
 
     def _fill(self, fetch: FetchState, partial: Path, new: Path) -> int:
-        """Create an image's content in the folder ``new``.
+        """Create an image's content in the folder ``new``. Return the content's size in bytes.
 
         If the image is a root file system (LXC), only root can enter ``new``, because the file system may contain
         setuid programs. If the image is a disk (QEMU), all users of the host can enter ``new``, because QEMU may run as

@@ -84,7 +84,8 @@ def _check_trusted(path: Path) -> None:
     """Raise Refused if untrusted users can write to an image's folder or description.
 
     The description can name any file of this host, which the agent then reads as root. Therefore the image's folder and
-    the description must belong to root, to this process's user, or to the owner of the folder of images.
+    the description must belong to root, to this process's user, or to the owner of the folder of images. If a file is
+    missing, raise no error.
     """
     try:
         trusted_uids = {0, os.geteuid(), path.parent.parent.stat().st_uid}

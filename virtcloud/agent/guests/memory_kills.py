@@ -1,7 +1,8 @@
 """Guests whose processes the kernel killed for lack of memory, found in the kernel's log.
 
-For such a kill, the kernel logs a line ``oom-kill:…`` with the process's control group. The counters of the control
-group cannot be read, because the group does not exist after the end of the guest.
+For such a kill, the kernel logs a line ``oom-kill:…`` with the process's control group, for containers and virtual
+machines, with both versions of control groups. The counters of the control group cannot be read, because the group does
+not exist after the end of the guest.
 
 A container can survive the kill of a process. Such a kill must not explain a later end of the container. Therefore the
 agent reads the log at each reading of the host. The agent ignores a kill if the agent read the kill more than `_LATE_S`

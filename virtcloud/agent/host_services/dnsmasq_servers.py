@@ -120,7 +120,7 @@ class DnsmasqServers:
         return (*(found[key] for key in sorted(found)), *remains)
 
     def apply(self, step: ServeGuests | StopServing) -> None:
-        """Apply one step. Raise the errors of `ensure_server` and `ensure_no_server`."""
+        """Apply one step. Idempotent. Raise the errors of `ensure_server` and `ensure_no_server`."""
         if isinstance(step, ServeGuests):
             self.ensure_server(step.segment)
         else:

@@ -59,7 +59,7 @@ class ScriptAccess:
         return variables
 
     def _describe_access(self, job: JobRecord, view: ClusterView, site: Name) -> JobAccess | None:
-        """Read the guests' host keys from SBF unless the record has these keys.
+        """Return the job's access. Read the guests' host keys from SBF unless the record has these keys.
 
         Return None if the script does not run on this host or the job's user is unknown.
         """

@@ -136,7 +136,7 @@ class StartBarrier:
         return evaluate_view(view, job.attempt, self._answered)
 
     def _fetch_view(self, job: JobRecord, seconds: float) -> ClusterView:
-        """Wait at most ``seconds`` for a change since SBF's last answer.
+        """Return the cluster from SBF. Wait at most ``seconds`` for a change since SBF's last answer.
 
         Do not wait at the first call. Do not wait either if the last answer shows that the attempt is active on this
         host: the caller then probes the guests.
