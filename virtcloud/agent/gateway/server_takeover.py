@@ -1,7 +1,5 @@
 """Takes over a running OpenVPN server that an earlier agent process started.
 
-By the recorded sessions, the new agent process finds out who is connected, and ends connections that are not recorded.
-
 Every hour, a connection renews its keys, and OpenVPN asks the agent for permission. OpenVPN does not repeat a request
 that arrived while no agent was connected. After `openvpn_config.HANDSHAKE_S` seconds without an answer, OpenVPN refuses
 the device, and the device's program ends. The new agent process does not know the lost requests. OpenVPN numbers the
@@ -47,9 +45,8 @@ class TakenConnections(NamedTuple):
 def take_over_server(connection: ManagementSocket, records: Iterable[DeviceSession], now: datetime) -> TakenConnections:
     """Take over the connections of a server. Permit renewals of keys that no agent process has answered.
 
-    End each connection that is not recorded: the connection's network is unknown, so the agent could not end the
-    connection at the end of its grant. The command of `render_end` closes all connections with the same common name.
-    Therefore also send a notice to recorded connections with this name. After the notice, the devices connect again at
+    End each connection that is not recorded, because its network and the end of its grant are unknown. This also closes
+    recorded connections with the same common name. Send these connections a notice, after which they connect again at
     once. Raise Unreachable if the server does not answer.
     """
     events = _request_status(connection)
@@ -68,10 +65,7 @@ def take_over_server(connection: ManagementSocket, records: Iterable[DeviceSessi
 
 
 def _permit_lost_renewals(connection: ManagementSocket, session: DeviceSession, now: datetime) -> list[ManagementEvent]:
-    """Permit the renewals of a connection before the session's end.
-
-    OpenVPN itself refuses a renewal with another certificate than the connection's certificate.
-    """
+    """Permit the renewals of a connection. OpenVPN itself refuses a renewal with another certificate."""
     if session.key is None or session.expires_at <= now:
         return []
     for request in _list_next_requests(session, session.key):

@@ -207,10 +207,6 @@ def _add_seed(devices: ET.Element, image: Path, machine: MachineDevices) -> None
 
 
 def _add_extra_disk(devices: ET.Element, file: Path) -> ET.Element:
-    """Add an extra disk.
-
-    The caller must add the driver, target and serial number to the element.
-    """
     element = _add(devices, "disk", type="file", device="disk")
     _add(element, "source", file=str(file))
     return element

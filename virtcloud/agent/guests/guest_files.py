@@ -1,9 +1,8 @@
 """Files of guests: a folder with the disks and the console log, and libvirt's logs of the guest's domain.
 
-The agent creates the folder ``<state>/guests/<domain>`` before the guest starts. The folder remains while the guest is
-wanted on this host. So a guest that was stopped or reset, or ended by itself, starts again with the same disks. The
-agent removes libvirt's logs before the folder. If the agent is killed before it has removed the logs, the folder still
-shows which logs must be removed.
+The folder ``<state>/guests/<domain>`` remains while the guest is wanted on this host. So a guest that was stopped or
+reset, or ended by itself, starts again with the same disks. The agent removes libvirt's logs before the folder: after a
+crash, the folder still shows which logs must be removed.
 """
 
 import shutil
@@ -77,12 +76,10 @@ class GuestFiles:
 
         A running container can lack this limit for three reasons:
 
-        * The agent was killed between the container's start and the setting of the limit.
-        * The container's start exceeded the start's time limit, and then succeeded.
-        * Root in the container rebooted the container.
+        * The agent was killed between the container's start and the setting of the limit. * The container's start
+        exceeded the start's time limit, and then succeeded. * Root in the container rebooted the container.
 
-        If the limit cannot be set, only log the error, so that the agent can continue to read this host's state. The
-        next call tries again.
+        If the limit cannot be set, only log the error; the next call tries again.
         """
         path = self._folder / domain / WANTED_LIMIT
         record = path.with_name(LIMITED_START)
@@ -117,10 +114,7 @@ class GuestFiles:
             log.info("guest_files_removed", domain=domain)
 
     def ensure_none_of_cluster(self, cluster: str, kept: Iterable[str] = ()) -> None:
-        """Remove the files of a cluster's guests, including guests that ended by themselves.
-
-        Do not remove the files of the domains in ``kept``.
-        """
+        """Remove the files of a cluster's guests, except the files of the domains in ``kept``."""
         self._ensure_none_of(self.list_domains(names.domain_name_patterns(cluster)) - set(kept))
 
     def ensure_none_but(self, domains: Iterable[str]) -> None:
@@ -148,6 +142,5 @@ class GuestFiles:
 
 
 def _remove_logs(folder: Path, domain: str) -> None:
-    """Remove a domain's log, and the logs that virtlogd and logrotate have renamed."""
     for path in (folder / f"{domain}.log", *folder.glob(f"{domain}.log.*")):
         path.unlink(missing_ok=True)
