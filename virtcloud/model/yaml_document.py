@@ -88,7 +88,7 @@ def _list_keys(kind: type[Document]) -> str:
 
 
 def _describe_similar_key(kind: type[Document], detail: ErrorDetails) -> str:
-    """Return " (similar: KEY)", with the known key most similar to an unknown key, for the end of a message, or ""."""
+    """Return " (similar: KEY)" with the known key most similar to an unknown key, or ""."""
     if detail["type"] != "extra_forbidden":
         return ""
     *path, unknown = detail["loc"]

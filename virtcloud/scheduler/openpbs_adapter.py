@@ -104,7 +104,7 @@ def parse_nodes(result: CommandResult) -> dict[str, str]:
 
 
 def _parse_json(result: CommandResult) -> dict[str, Any]:
-    """Parse a JSON object. Older versions of OpenPBS write control characters in strings unescaped."""
+    """Older versions of OpenPBS write control characters in strings unescaped."""
     value = json.loads(result.out, strict=False)
     if not isinstance(value, dict):
         raise ValueError(result.out[:80])  # noqa: TRY004 - the same error as for text that is not JSON
@@ -197,7 +197,6 @@ class OpenPbsScheduler:
         return parse_nodes(self._run(("pbsnodes", "-a", "-F", "json")))
 
     def _read(self, numbers: Sequence[str], server: SchedulerServer) -> dict[ClusterKey, SchedulerJob]:
-        """Read jobs. If the output is not JSON, read each job separately."""
         try:
             return parse_jobs(self._run(("qstat", "-f", "-F", "json", *numbers)), server)
         except ValueError:
