@@ -216,7 +216,7 @@ def _print_switch(record: TrialRecord, switch: ParsedSwitch) -> None:
 
 
 def _select_ports(record: TrialRecord, switch: ParsedSwitch) -> Iterator[tuple[str, ParsedPort]]:
-    """Yield the ports of ``--port``. Without this option, or if the switch lacks one of these ports, yield all ports."""
+    """Yield the ports of ``--port``. Without this option, or if the switch lacks one of them, yield all ports."""
     wanted = {port.lower() for port in record.ports}
     exact = [(name, port) for name, port in switch.ports.items() if name.lower() in wanted]
     yield from exact if len(exact) == len(wanted) and exact else switch.ports.items()

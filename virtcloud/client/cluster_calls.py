@@ -47,8 +47,7 @@ class ClusterCalls(SbfCalls):
     ) -> ClusterView:
         """Return a cluster.
 
-        With ``after``, wait until the cluster's version is higher than ``after``, but at most ``wait`` seconds. With
-        ``until``, the cluster must also be in one of these states; an older SBF ignores ``until``. With ``cluster_id``,
+        With ``after``, wait until the cluster's version is higher than ``after``, but at most ``wait`` seconds. With ``after`` and ``until``, the cluster must also be in one of the states in ``until``. An older SBF ignores ``until``. With ``cluster_id``,
         return the cluster with this ID, even if a later cluster has the key now.
         """
         query: dict[str, str | Sequence[str]] = {"until": sorted(until)} if until else {}
@@ -88,8 +87,8 @@ class ClusterCalls(SbfCalls):
     ) -> Iterator[list[ClusterView]]:
         """Yield the clusters in pages of ``size``, the oldest cluster first (``newest``: the newest cluster first).
 
-        Without ``ended`` and ``state``, yield only clusters that have not ended. If clusters are created or end between two pages, no
-        other cluster is skipped or repeated. Raise BadInput for an unknown ``site`` or ``element``.
+        Without ``ended`` and ``state``, yield only clusters that have not ended. If clusters are created or end between
+        two pages, no other cluster is skipped or repeated. Raise BadInput for an unknown ``site`` or ``element``.
         """
         query: dict[str, str | float | None] = {"owner": owner, "network": network, "state": state, "site": site}
         query |= {"element": element, "order": "newest" if newest else "oldest", **flag_query(ended=ended)}

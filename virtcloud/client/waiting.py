@@ -76,7 +76,8 @@ class PolledCluster:
     ) -> Iterator[ClusterView]:
         """Yield views like `Cluster.poll_views`.
 
-        With ``until``, a change of the cluster ends a poll only if the cluster has one of these states afterwards. Without ``until``, every change ends a poll.
+        With ``until``, a change of the cluster ends a poll only if the cluster has one of these states afterwards.
+        Without ``until``, every change ends a poll.
         """
         deadline = None if timeout is None else self._clock() + timeout
         answered = self._clock()

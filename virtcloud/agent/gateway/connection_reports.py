@@ -80,7 +80,7 @@ class ConnectionReporter:
     ) -> None:
         """``read`` returns the VPN connections, or None on a host without a VPN server.
 
-        ``read_ssh`` does the same for SSH.
+        ``read_ssh`` returns the SSH connections, or None on a host without an sshd for users.
         """
         self._vpn = ConnectionReport(
             "vpn", read, lambda found: sbf.report_connections(gateway, VpnConnections(connections=found))

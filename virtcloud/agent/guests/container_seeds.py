@@ -4,7 +4,7 @@ If the image has cloud-init, the agent writes the NoCloud data to the root. Othe
 the guest's SSH host key, the user, the user's authorized SSH keys, and the private key of the cluster's SSH key pair.
 In both cases, the container has read-only access to the guest's peer files (`peer_files`) in ``/etc/virtcloud``.
 
-At a later start, the agent does not write the user's SSH files again, because the guest may have changed these files.
+At a later start, the agent does not replace the user's SSH files, because the guest may have changed these files.
 """
 
 from pathlib import PurePosixPath

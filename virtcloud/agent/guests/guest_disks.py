@@ -76,8 +76,7 @@ def ensure_disks(folder: Path, image: QemuImage, guest: GuestWanted) -> None:
     """Create a guest's missing disks in its folder, and remove extra disks that are not in its spec.
 
     If the image or the overlay's wanted size has changed, replace the overlay by an empty overlay. If the wanted size
-    of an extra disk has changed, replace this disk by an empty disk. Raise Refused if a disk
-    cannot be created.
+    of an extra disk has changed, replace this disk by an empty disk. Raise Refused if a disk cannot be created.
     """
     size_mb = guest.limits.disk_mb if guest.limits else None
     with refuse_os_errors(f"create the disks of guest {guest.name} in {folder}"):

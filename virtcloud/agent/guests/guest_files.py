@@ -76,8 +76,9 @@ class GuestFiles:
 
         A running container can lack this limit for three reasons:
 
-        * The agent was killed between the container's start and the setting of the limit. * The container's start
-        exceeded the start's time limit, and then succeeded. * Root in the container rebooted the container.
+        * The agent was killed between the container's start and the setting of the limit.
+        * The container's start exceeded the start's time limit, and then succeeded.
+        * Root in the container rebooted the container.
 
         If the limit cannot be set, only log the error; the next call tries again.
         """

@@ -153,7 +153,7 @@ class LocalGuests:
         """Stop all ``guests`` at the same time.
 
         Request the shutdown of each guest, and destroy the guests that still run after the grace period. Then remove
-        the disks and logs of all ``guests`` that are not in ``kept``. If a hypervisor does not answer, keep the disks
+        the disks and logs of the ended guests that are not in ``kept``. If a hypervisor does not answer, keep the disks
         and logs of guests that no hypervisor lists: these guests may run on the silent hypervisor.
 
         Stop all other guests even if a guest cannot be destroyed. Then raise Refused, or Unreachable if this guest's
@@ -196,7 +196,7 @@ class LocalGuests:
     def ensure_no_files(self, cluster: str) -> None:
         """Remove the disks and logs of those guests of a cluster that have no domain.
 
-        If a hypervisor does not answer, remove no files. A later call of `remove_orphaned_files` removes them.
+        If a hypervisor does not answer, remove no files. A later call of `remove_orphaned_files` removes the files.
         """
         domains, unreachable = self._hypervisors.list_domains()
         if not unreachable:

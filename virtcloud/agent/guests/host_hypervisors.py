@@ -68,9 +68,9 @@ class HostHypervisors:
     def find_domains(self, name: str, target: HypervisorApi) -> tuple[list[GuestDomain], bool]:
         """Return the domains with this name, and whether all hypervisors answered.
 
-        If ``target`` does not answer or refuses the search, raise its error. Skip any other such hypervisor, on which
-        the guest may run. The guest cannot run twice: the kernel refuses a second interface with the name of the
-        guest's bridge port.
+        If ``target`` does not answer or refuses the search, raise its error. Skip any other hypervisor that fails. The
+        guest may run on a skipped hypervisor, but cannot run twice: the kernel refuses a second interface with the name
+        of the guest's bridge port.
         """
         domains: list[GuestDomain] = []
         is_complete = True

@@ -1,7 +1,7 @@
 """Reservations of guests' roots and disks: a root or disk must not be cloned while its guest is being started.
 
-A *root* is the root file system of a container. A *disk* is the disk of a virtual machine. The reconciler reserves them
-before a start, and another thread before a clone.
+A *root* is the root file system of a container. A *disk* is the disk of a virtual machine. The reconciler reserves a
+guest's root and disk before a start. Another thread reserves them before a clone.
 """
 
 import threading

@@ -1,7 +1,7 @@
 """Transfers of files from URLs of untrusted servers.
 
-This module ends slow transfers. It connects only to public addresses, unless the agent's settings list the permitted
-URLs, because a server's name can resolve to the address of an internal service.
+This module ends slow transfers. A server's name can resolve to the address of an internal service. Therefore this
+module connects only to public addresses, unless the agent's settings list the permitted URLs.
 """
 
 import errno
