@@ -177,8 +177,8 @@ def wait_with_progress(
 
     On Ctrl-C, the exit message contains ``continues``, which describes what SBF continues to do.
 
-    Raise TimedOut after ``timeout`` seconds, and if SBF does not answer any more, because SBF has already accepted the
-    request. Raise ClusterFailed if ``goal`` is ACTIVE and the cluster fails or ends.
+    Raise TimedOut after ``timeout`` seconds. Also raise TimedOut if SBF does not answer any more: SBF has already
+    accepted the request. Raise ClusterFailed if ``goal`` is ACTIVE and the cluster fails or ends.
     """
     key = cluster.key
     try:

@@ -52,8 +52,8 @@ class AgentCalls(SbfCalls):
         """Return the wanted state of a host or gateway.
 
         With ``after``, wait until the revision is higher than ``after``, but at most ``wait`` seconds. The client can
-        use a received document for three to four hours (a random time), and returns the document again if SBF answers
-        that it has not changed.
+        use a received document for three to four hours (a random time). Within this time, the client returns the
+        document again if SBF answers that the document has not changed.
         """
         path, known = f"/v1/elements/{Name(element)}/wanted", self._known.get(element)
         if after is None or self.find_settled(element, after) is None:

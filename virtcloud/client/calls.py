@@ -43,7 +43,7 @@ class SbfCalls:
     def _pages(self, kind: type[D], path: str, query: Mapping[str, str | float | None], size: int) -> Iterator[list[D]]:
         """Yield the pages of a list. Each page is one call, which is sent when the caller asks for the page.
 
-        An SBF without pages sends the whole list as one page. Raise NoSuchCall if it ignores a filter in ``query``.
+        An SBF without pages sends the whole list as one page. Raise NoSuchCall if this SBF ignores a filter.
         """
         cursor = None
         while True:

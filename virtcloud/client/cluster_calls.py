@@ -47,8 +47,9 @@ class ClusterCalls(SbfCalls):
     ) -> ClusterView:
         """Return a cluster.
 
-        With ``after``, wait until the cluster's version is higher than ``after``, but at most ``wait`` seconds. With ``after`` and ``until``, the cluster must also be in one of the states in ``until``. An older SBF ignores ``until``. With ``cluster_id``,
-        return the cluster with this ID, even if a later cluster has the key now.
+        With ``after``, wait until the cluster's version is higher than ``after``, but at most ``wait`` seconds. With
+        ``after`` and ``until``, the cluster must also be in one of the states in ``until``. An older SBF ignores
+        ``until``. With ``cluster_id``, return the cluster with this ID, even if a later cluster has the key now.
         """
         query: dict[str, str | Sequence[str]] = {"until": sorted(until)} if until else {}
         query |= {} if cluster_id is None else {"id": cluster_id}

@@ -55,7 +55,7 @@ def default_token_file() -> Path:
 def find_user_folder(variable: str, default: str) -> Path:
     """Return virtcloud's folder in a folder of the user (XDG Base Directory).
 
-    ``variable`` names the environment variable with the user's folder. If it is not set, the user's folder is
+    ``variable`` names the environment variable with the user's folder. If the variable is not set, the user's folder is
     ``default`` in the home folder. Raise BadInput for a user without a home folder.
     """
     named = os.environ.get(variable)

@@ -133,7 +133,8 @@ class HostNetworks:
     def _deleted_on_error(self, subject: str) -> Iterator[dict[ClusterKey, UserName]]:
         """Yield an empty dict, to which the block adds the owner of each new cluster, by the cluster's key.
 
-        If the block raises an exception, delete these clusters. Skip a cluster whose owner in SBF differs.
+        If the block raises an exception, delete these clusters. Keep a cluster whose owner in SBF differs from the
+        owner in the dict.
         """
         new: dict[ClusterKey, UserName] = {}
         try:
@@ -151,7 +152,7 @@ class HostNetworks:
     def _create(self, key: ClusterKey, spec: ClusterSpec, new: dict[ClusterKey, UserName]) -> Cluster:
         """Create a cluster and add its key to ``new``.
 
-        The key of a refused cluster is not added, because it may belong to another cluster.
+        The key of a refused cluster is not added, because the key may belong to another cluster.
         """
         new[key] = spec.owner
         try:

@@ -242,9 +242,10 @@ class ClusterLogins:
     def find(self, options: SshOptions, names: Sequence[str | None]) -> Mapping[str, SshArguments]:
         """Return the arguments for each guest of ``names``, by the guest's name.
 
-        Read the arguments from the result again before each start of ssh, because they change (`GatewayLogins`). None
-        in ``names`` means the first guest. If ``names`` is empty, return the arguments for all guests. Raise NotFound
-        for an unknown guest. Raise BadInput if ``names`` is empty or contains None, and the cluster has no guests.
+        Read the arguments from the result again before each start of ssh: the arguments for logins through a gateway
+        change (`GatewayLogins`). None in ``names`` means the first guest. If ``names`` is empty, return the arguments
+        for all guests. Raise NotFound for an unknown guest. Raise BadInput if ``names`` is empty or contains None, and
+        the cluster has no guests.
         """
         job = find_job_guests(self._key, os.environ)
         return self._find_in_job(options, names, *job) if job else self._find_by_sbf(options, names)

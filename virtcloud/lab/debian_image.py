@@ -238,7 +238,7 @@ def _reason(error: Exception) -> str:
 def install_packages(recipe: DebianRecipe, target: Path, lock: IO[str]) -> None:
     """Install a recipe's packages in the folder ``target``.
 
-    Raise LabImpossible if mmdebstrap fails, and unless root runs this process on an x86_64 machine with mmdebstrap.
+    Raise LabImpossible if mmdebstrap fails or is missing, if the machine is not x86_64, or if the user is not root.
     """
     _check_buildable()
     argv = ["mmdebstrap", "--mode=root", "--variant=minbase", "--format=directory", f"--hook-dir={MERGED_USR}"]

@@ -205,7 +205,7 @@ def take_down(state: LabState) -> list[str]:
 def _lock_start(state: LabState) -> Iterator[None]:
     """Within the context, prevent other processes from starting a lab with the same folder.
 
-    The lock is the name of a socket, so it ends with this process.
+    The lock is the name of a socket, so the kernel releases the lock when this process ends.
     """
     with socket.socket(socket.AF_UNIX) as lock:
         try:

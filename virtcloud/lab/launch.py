@@ -211,7 +211,7 @@ def terminate_as_interrupt() -> Iterator[None]:
 def defer_interrupts() -> Iterator[None]:
     """Defer SIGINT and SIGTERM until the end of the context.
 
-    The signal mask is not changed, because processes that are started in the context would inherit it.
+    The signal mask is not changed, because processes that are started in the context would inherit the mask.
     """
     received_signals: list[int] = []
     before = {number: signal.getsignal(number) for number in TERMINATION_SIGNALS}

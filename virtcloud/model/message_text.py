@@ -27,7 +27,7 @@ class OneLineFormatter(logging.Formatter):
     """A formatter that escapes control characters. Only an event with a traceback has more than one line.
 
     Without escapes, a path or a message could forge lines or control a reader's terminal. The lines of a traceback are
-    indented, so that they cannot forge an event.
+    indented, so that a message in the traceback cannot forge an event.
     """
 
     def format(self, record: logging.LogRecord) -> str:

@@ -63,7 +63,7 @@ def error_path(detail: ErrorDetails) -> str:
 def locate_first_fault(error: ValidationError) -> str:
     """Return the key and the message of the first error.
 
-    The message quotes the value only if it comes from virtcloud's validators: the value may be a secret.
+    pydantic's own messages do not quote the value, which may be a secret. Messages of virtcloud's validators quote it.
     """
     first = error.errors(include_url=False, include_input=False)[0]
     key = error_path(first)

@@ -164,8 +164,8 @@ class ClusterNamespaces:
         """Write the current addresses of FQDNs to the packet filters in the networks' namespaces. Thread-safe.
 
         Raise Refused if `namespace_program` fails. If this program cannot change a namespace, only log the error. Do
-        nothing before the first call of `receive`: a filter without the gateway's own addresses would allow guests to
-        reach the gateway.
+        nothing before `receive` has read the gateway's own addresses: a filter without these addresses would allow
+        guests to reach the gateway.
         """
         self._correct(
             segment for segment in segments if segment.router is not None and segment.router.named_destinations

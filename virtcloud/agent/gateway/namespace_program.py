@@ -95,7 +95,7 @@ def _configure(wanted: Mapping[str, Any]) -> None:
 
 
 def _remove_connections(wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Return {}, or ``{"connections": error}`` after a failure.
+    """Remove the connections of ended publications. Return {}, or ``{"connections": error}`` after a failure.
 
     A failure is harmless, because the packet filter drops these connections' packets.
     """

@@ -157,7 +157,7 @@ def name_guest(guest: SshGuest) -> str:
 
 
 def make_connection(session: SshSession) -> SshConnection:
-    """Return a session as the gateway reports it to SBF."""
+    """Return the report to SBF about a session."""
     return SshConnection(
         cluster=session.cluster,
         user=session.user,

@@ -1,6 +1,6 @@
 """The host administrator's admission rules, which the agent checks before it starts a guest.
 
-SBF cannot change the rules. They protect the host from a stolen token and from defects of SBF.
+SBF cannot change the rules. The rules protect the host from a stolen token and from defects of SBF.
 """
 
 import os

@@ -48,8 +48,8 @@ class ImageSources:
     ) -> AbstractContextManager[FileTransfer]:
         """Return a context manager that opens a transfer of an image's file, from ``offset`` on.
 
-        ``etag`` is the ETag of the file from which the bytes before ``offset`` came; it is ignored for a file of this
-        host. If the server now has another version of the file, the transfer starts at the file's beginning. The
+        ``etag`` is the ETag of the file from which the bytes before ``offset`` came. For a file of this host, ``etag``
+        is ignored. If the server now has another version of the file, the transfer starts at the file's beginning. The
         context manager raises Refused if the source does not have the file, and Unreachable if the source does not
         answer.
         """
@@ -95,9 +95,9 @@ def _open_host_file(folder: Path, path: HostFile, offset: int) -> Iterator[FileT
 class ImageFetch:
     """The fetch of one image.
 
-    After an attempt that leaves the file incomplete, ``pause`` is called with a number and the error. The number counts
-    attempts: it is 1 after an attempt that received data, and increases by 1 after each attempt without data. ``pause``
-    waits, or raises the error if no guest needs the image.
+    After an attempt that leaves the file incomplete, ``pause`` is called with a number and the error. The number is 1
+    after an attempt that received data, and increases by 1 after each attempt without data. ``pause`` waits, or raises
+    the error if no guest needs the image.
     """
 
     sources: ImageSources

@@ -58,7 +58,7 @@ class ImageFolder:
         """Record durably that a guest uses an image, in addition to the images that the guest's former domains may use.
 
         The record ends when the guest's folder is removed. An image without a record could be evicted although the
-        guest's disk needs it. Raise Refused if the record cannot be written. If another program removed the file
+        guest's disk needs the image. Raise Refused if the record cannot be written. If another program removed the file
         `SIZE`, the time of the last use is not recorded.
         """
         record = guest_folder / CHECKSUM

@@ -56,8 +56,8 @@ IMAGE_KINDS: dict[str, type[GuestImage]] = {"lxc": LxcImage, "qemu": QemuImage}
 def read_image(folder: Path, name: str) -> GuestImage:
     """Return the image ``name`` with absolute paths of its files.
 
-    Raise Refused if the image, one of its files or its init is missing, if the description is malformed, or if
-    untrusted users can change it.
+    Raise Refused if the image, one of its files or its init is missing, or if the description is malformed. Also raise
+    Refused if untrusted users can change the description.
     """
     path = folder / name / IMAGE_FILE
     _check_trusted(path)

@@ -3,9 +3,9 @@
 The counters of a control group cannot be read after the end of the guest.
 
 A container can survive the kill of a process. Such a kill must not explain a later end of the container. Therefore the
-agent reads the log at each reading of the host, and ignores a kill that it read more than `_LATE_S` seconds before the
-earliest possible time of the container's end. The times in the log come from a clock of the kernel that programs cannot
-read.
+agent reads the log at each reading of the host, and ignores a kill that the agent read more than `_LATE_S` seconds
+before the earliest possible time of the container's end. The times in the log come from a clock of the kernel that
+programs cannot read.
 """
 
 import os
