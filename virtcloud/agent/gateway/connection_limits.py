@@ -1,8 +1,9 @@
 """The limit of TCP connections from one client to the gateway's OpenVPN server.
 
 OpenVPN counts each TCP connection as a device, and closes a connection without data only after two minutes. Without a
-limit, one computer could use up the server's `MAX_DEVICES` connections. A source is an IPv4 address, or an IPv6 network
-with prefix length 64. If the kernel refuses the packet filter, there is no limit, and the agent logs a warning.
+limit, one computer could use up the server's `MAX_DEVICES` connections. Therefore the packet filter accepts at most
+`PER_SOURCE` open connections from one source: an IPv4 address, or an IPv6 network with prefix length 64. If the kernel
+refuses the packet filter, there is no limit, and the agent logs a warning.
 """
 
 from typing import Final

@@ -45,9 +45,9 @@ class TakenConnections(NamedTuple):
 def take_over_server(connection: ManagementSocket, records: Iterable[DeviceSession], now: datetime) -> TakenConnections:
     """Take over the connections of a server. Permit renewals of keys that no agent process has answered.
 
-    End each connection that is not recorded, because its network and the end of its grant are unknown. The command also
-    closes recorded connections with the same common name. Their devices get a notice, and connect again at once. Raise
-    Unreachable if the server does not answer.
+    End each connection that is not recorded, because its network and the end of its grant are unknown. The command of
+    `render_end` also closes recorded connections with the same common name. Their devices get a notice, and connect
+    again at once. Raise Unreachable if the server does not answer.
     """
     events = _request_status(connection)
     rows = [row for event in events if isinstance(event, StatusDone) for row in event.clients]
