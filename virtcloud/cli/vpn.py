@@ -87,8 +87,7 @@ def _find_output(output: Path | None) -> Path | None:
 
     Call this function before SBF creates the new profile and revokes the device's former profile.
 
-    Raise BadInput if the file cannot be written, or if ``output`` is a device or pipe, which the new file would
-    replace.
+    Raise BadInput if the file cannot be written, or if ``output`` is a folder, a device or a pipe.
     """
     if output is None:
         return None

@@ -104,7 +104,7 @@ def choose_kernel(requested: str | None = None) -> str:
 def needs_preload(kernel: UmlKernel) -> bool:
     """Return whether ``kernel`` needs the library of `preload_library`.
 
-    Such a kernel has no seccomp, and cannot save the extended state of this machine's processor with AMX.
+    Without the library, a kernel without seccomp cannot save the extended state of a processor with AMX.
     """
     flags = Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0]
     return not kernel.uses_seccomp and "amx_tile" in flags.split()
