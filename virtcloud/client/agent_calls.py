@@ -38,7 +38,7 @@ class _KnownDocument:
 
 
 def _draw_lifetime() -> float:
-    """Return a lifetime in seconds, a random time, so that agents do not read at the same time."""
+    """Return a random lifetime in seconds, so that agents do not read at the same time."""
     return KNOWN_S * (1 - random.random() / 4)  # noqa: S311 - no secret
 
 

@@ -119,8 +119,7 @@ def has_equal_wiring(before: Topology, after: Topology) -> bool:
 def has_equal_paths(before: Topology, after: Topology) -> bool:
     """Return whether two topologies have equal values for everything that affects paths and wanted states.
 
-    In contrast to :func:`has_equal_wiring`, hosts may differ in ports without a link, because a cluster uses only
-    linked ports.
+    Hosts may differ in ports without a link, which no cluster uses.
     """
     linked = before.peers
 

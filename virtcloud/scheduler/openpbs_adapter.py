@@ -171,7 +171,7 @@ class OpenPbsScheduler:
     def server(self) -> SchedulerServer:
         """Return the server.
 
-        Raise SchedulerUnavailable if the server does not serve, for example while it reads its jobs after a start.
+        Raise SchedulerUnavailable if the server does not serve, for example during its start.
         """
         return parse_server(self._run(("qstat", "-B", "-f", "-F", "json")))
 

@@ -97,7 +97,7 @@ class ConnectionReporter:
         start("connections", self._run, MAX_IDLE_S)
 
     def notice_change(self) -> None:
-        """Wake the reporting thread, because connections changed. Thread-safe."""
+        """Wake the reporting thread. Thread-safe."""
         self._changed.set()
 
     def stop(self) -> None:

@@ -1,7 +1,7 @@
 """Control of the devices at one OpenVPN server: admits and refuses devices, and ends connections without a grant.
 
-A connection ends when its grant ends by the agent's clock, even if SBF does not answer. Without a wanted document, the
-agent only permits the connections of an earlier agent process to renew their keys.
+A connection ends with its grant, by the agent's clock.  Without a wanted document, the agent only permits the
+connections of an earlier agent process to renew their keys.
 
 The agent ends a connection with two commands: a notice with the reason, and `NOTICE_S` seconds later the end. After a
 notice alone, OpenVPN would accept the device's frames for another 5 s. Without the pause, a busy OpenVPN would read

@@ -69,7 +69,7 @@ class DestinationUseReporter:
         self._woken.set()
 
     def notice_change(self) -> None:
-        """Wake the reporting thread, because addresses of FQDNs changed. Thread-safe."""
+        """Wake the reporting thread. Thread-safe."""
         self._woken.set()
 
     def report(self) -> None:

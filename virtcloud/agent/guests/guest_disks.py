@@ -150,7 +150,7 @@ def _read_size(file: IO[bytes], disk_format: str, guest: GuestWanted) -> int:
 
 
 def _check_complete(file: IO[bytes], guest: GuestWanted) -> None:
-    """Raise Refused if ``qemu-img check`` finds errors in a qcow2 file, for example because the file is truncated.
+    """Raise Refused if ``qemu-img check`` finds errors in a qcow2 file.
 
     QEMU opens a truncated file without an error. The guest would then read zeros, or fail later.
     """

@@ -138,7 +138,7 @@ def _open_terminal(request: Mapping[str, Any]) -> ProgramStreams:
 
 
 def _send_output(connection: socket.socket, lock: threading.Lock, letter: bytes, streams: ProgramStreams) -> None:
-    """Send the output of one stream until its end. The lock also covers the reading, because `_send_rest` reads too."""
+    """Send the output of one stream until its end. The lock also covers the reading: `_send_rest` reads too."""
     end = streams.outputs[letter]
     output = select.poll()
     output.register(end, select.POLLIN)
