@@ -2,7 +2,8 @@
 
 For each added host, a separate cluster (a member cluster) joins the network. The cluster's key consists of the
 network's ID and the host's name. Every call is idempotent. A call that fails removes the clusters that the call
-created. Scripts parse the XML with grep, so each ``<tag>`` and each ``<host>`` is on a separate line.
+created. ``sbf dumpstate`` prints the networks as XML. Scripts parse the output with grep, so each ``<tag>`` and each
+``<host>`` is on a separate line.
 """
 
 import time
