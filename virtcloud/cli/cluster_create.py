@@ -288,7 +288,7 @@ def _create(client: Client, key: str, spec: ClusterSpec, attempt: int | None) ->
 def _warn_of_unreachable_sites(client: Client, view: ClusterView) -> None:
     """Warn of the sites that `find_unreachable_sites` finds, if other clusters may join the network.
 
-    An error of SBF is also only a warning: the cluster was created.
+    If the sites cannot be read, print a warning about this error: the cluster was created.
     """
     if view.network or not (view.spec.name or view.spec.shares_with):
         return

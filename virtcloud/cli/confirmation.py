@@ -1,7 +1,7 @@
 """Confirmation of changes on devices: the options ``--dry-run`` and ``--yes``, and prompts about ports in other use.
 
-A port is *in other use* if the port serves something other than SBF's VLANs. A VLAN is *in other use* on a device if SBF
-does not own the VLAN, or if an unmanaged port carries the VLAN.
+A port is *in other use* if the port serves something other than SBF's VLANs. A VLAN is *in other use* on a device if
+SBF does not own the VLAN, or if an unmanaged port carries the VLAN.
 """
 
 import sys

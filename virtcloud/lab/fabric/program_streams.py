@@ -194,7 +194,7 @@ def _receive_input(connection: socket.socket, streams: ProgramStreams) -> None:
 def _end_without_client(connection: socket.socket, handle: NodeHandle, running: RunningProgram) -> None:
     """Terminate the program when the client has disconnected.
 
-    This needs a separate thread: the thread that passes the input waits while the program does not read.
+    This function needs a separate thread: the thread that passes the input waits while the program does not read.
     """
     wait_until_disconnected(connection)
     if running.exit is None:
