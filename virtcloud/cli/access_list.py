@@ -120,11 +120,7 @@ def sessions(context: click.Context, /, key: str, *, kind: str | None, as_json: 
 
 
 def _read_if_known(read: Callable[[], list[T]], kind: str | None) -> list[T]:
-    """Call ``read``, and return the result.
-
-    If SBF is too old for the API call of ``read``, return an empty list for the kind None, and raise NoSuchCall for a
-    kind that the user has named.
-    """
+    """Return an empty list for the kind None if SBF is too old. If the user named the kind, raise NoSuchCall."""
     try:
         return read()
     except NoSuchCall:
@@ -134,17 +130,14 @@ def _read_if_known(read: Callable[[], list[T]], kind: str | None) -> list[T]:
 
 
 def _parse_serial(client: Client, key: str, text: str) -> int | None:
-    """Return ``text`` as the serial number of a certificate.
-
-    Return None if ``text`` is not a serial number, or if a VPN profile has the ID ``text``.
-    """
+    """Return None if ``text`` is not a serial number, or if a VPN profile has the ID ``text``."""
     if re.fullmatch("[0-9]{1,19}", text) is None or int(text) >= SERIAL_LIMIT:
         return None
     return None if any(view.id == text for view in client.sbf.profiles(key, revoked=True)) else int(text)
 
 
 def _find_profile(client: Client, key: str, device: str, user: str | None) -> str:
-    """Return the ID of a profile. ``device`` is the ID of the profile, or the name of the profile's device.
+    """Return the ID of the profile ``device``, which is an ID or a device's name.
 
     Raise NotFound if no valid profile is for a device of this name. Raise BadInput if several users have devices of
     this name.

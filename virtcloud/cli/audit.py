@@ -98,7 +98,7 @@ def _follow(
 ) -> Iterator[Sequence[AuditEntry]]:
     """Yield the rows whose ID is higher than ``after``. Then yield new rows, without end.
 
-    Raise ServiceUnreachable if SBF does not answer for ``PATIENCE_S`` seconds. A restart of SBF takes less time.
+    Raise ServiceUnreachable if SBF does not answer for ``PATIENCE_S`` seconds.
     """
     answered = time.monotonic()
     while True:

@@ -275,7 +275,6 @@ def delete(context: click.Context, key: str, no_wait: bool, yes: bool, as_json: 
 
 
 def _confirm_members(view: ClusterView, *, yes: bool) -> None:
-    """Ask for confirmation if the deletion also deletes clusters that joined the cluster's network."""
     if not view.members:
         return
     members = ", ".join(f"{key} of {owner}" for key, owner in view.members.items())

@@ -110,13 +110,10 @@ class GuestCopy:
         self.guests: list[str] = []
 
     def run(self, sources: Sequence[RemotePath | Path], target: RemotePath | Path) -> GuestsFailed | None:
-        """Copy from this machine to guests, or from guests to this machine.
+        """Copy from this machine to guests, or from guests to this machine. Return the failures, or None.
 
-        Return the failures, or None if the copy succeeded on all guests.
-
-        Either all sources must be on this machine and the target in guests, or all sources in guests and the target on
-        this machine. Raise BadInput for any other copy. Also raise BadInput if a path names a guest although the user
-        has set ``--guest``.
+        Raise BadInput unless all sources are on this machine and the target is in guests, or the reverse. Also raise
+        BadInput if a path names a guest although the user has set ``--guest``.
         """
         try:
             self._copy(sources, target)

@@ -268,10 +268,7 @@ def _list_guest_options(context: click.Context) -> tuple[str, ...]:
 
 
 def _describe_created(created: Cluster, seconds: float | None) -> str:
-    """Return the line that reports a created cluster.
-
-    ``seconds`` is the time until the cluster was active, or None if the command did not wait.
-    """
+    """``seconds`` is the time until the cluster was active, or None if the command did not wait."""
     if seconds is None:
         return f"cluster {created.key} is {created.state}; wait for it: virtcloud cluster wait {created.key}"
     return (
@@ -281,7 +278,7 @@ def _describe_created(created: Cluster, seconds: float | None) -> str:
 
 
 def _create(client: Client, key: str, spec: ClusterSpec, attempt: int | None) -> Cluster:
-    """Create a cluster. If a guest's name or address is in use, the error names the options to change."""
+    """If a guest's name or address is in use, the error names the options to change."""
     try:
         return client.create(key, spec, attempt=attempt)
     except GuestTaken as error:
@@ -289,9 +286,9 @@ def _create(client: Client, key: str, spec: ClusterSpec, attempt: int | None) ->
 
 
 def _warn_of_unreachable_sites(client: Client, view: ClusterView) -> None:
-    """If other clusters may join the network, warn of the sites that `find_unreachable_sites` finds.
+    """Warn of the sites that `find_unreachable_sites` finds, if other clusters may join the network.
 
-    If the sites cannot be read, print a warning about this error instead of raising it: the cluster was created.
+    If the sites cannot be read, print a warning about this error: the cluster was created.
     """
     if view.network or not (view.spec.name or view.spec.shares_with):
         return

@@ -70,8 +70,8 @@ def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpe
 
     The options that do not describe hosts and guests override the file's keys (`_list_overrides`).
 
-    ``caller`` returns the user of the caller's token, who is the default owner. Raise BadInput for malformed values and
-    contradictory options. Also raise BadInput if no option names hosts, guests, sites or a file.
+    ``caller`` returns the default owner, the user of the caller's token. Raise BadInput for malformed values and
+    contradictory options, and if no option names hosts, guests, sites or a file.
     """
     if options.owner:
         parse_user(options.owner, "--owner")  # otherwise, the error would name the file of --spec
@@ -97,7 +97,6 @@ def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpe
 
 
 def _read_spec(file: IO[str], default_owner: Callable[[], str]) -> ClusterSpec:
-    """Return the spec in a file. If the file names no owner, the owner is the result of ``default_owner``."""
     document = parse_yaml(file.read(), name_of(file))
     if isinstance(document.data, dict) and document.data.get("owner") is None:
         document = replace(document, data={**document.data, "owner": default_owner()})
@@ -122,7 +121,7 @@ def _check_file_options(options: ClusterOptions) -> None:
 def _list_overrides(options: ClusterOptions) -> dict[str, object]:
     """Return the values of the options that can be used both with and without ``--spec``, by key of the spec.
 
-    The value None means that the option is missing.
+    A missing option has the value None.
     """
     return {
         "owner": options.owner,
@@ -223,9 +222,8 @@ def build_guests(
 ) -> tuple[Guest, ...]:
     """Return ``per_host`` guests for each host. Their names are ``prefix`` followed by 1, 2 and so on.
 
-    The guests get ascending addresses, beginning with the address in ``network``. If ``network`` is a subnet such as
-    10.0.0.0/24, the addresses begin with the subnet's first host address. Raise BadInput if a name is malformed, or the
-    network has too few addresses.
+    The guests get ascending addresses, beginning with the address in ``network``, or with the first host address of a
+    subnet such as 10.0.0.0/24. Raise BadInput if a name is malformed, or the network has too few addresses.
     """
     named_hosts = [parse_name(host, "--host (once for each host)") for host in hosts]
     guest_hosts = [host for host in named_hosts for _ in range(per_host)]

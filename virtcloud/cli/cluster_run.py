@@ -41,10 +41,7 @@ THROUGH = click.option(
 
 
 def _require_key_file(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """Return the path of a private key. Raise BadParameter if the file does not exist.
-
-    Without this check, ssh would only warn about the missing file, and then report a refused login.
-    """
+    """Raise BadParameter if the file does not exist. ssh would only warn, and then report a refused login."""
     if value is not None and not os.path.isfile(os.path.expanduser(value)):  # noqa: PTH111, PTH113 - pathlib fails without a home
         raise click.BadParameter(f"{value}: expected a file with your private key, found none", context, parameter)
     return value
@@ -151,7 +148,6 @@ def run(  # noqa: PLR0913 - click passes each option by its name
 
 @contextmanager
 def _exit_when_interrupted(context: click.Context) -> Iterator[None]:
-    """Exit if the user interrupts the block, or if the reader of the output has closed the pipe."""
     try:
         yield
     except KeyboardInterrupt:

@@ -73,7 +73,7 @@ def _print_guests(view: ClusterView) -> None:
 def _print_placements(view: ClusterView) -> None:
     """Print a table with the progress of each element.
 
-    Below the table, print errors that are too long for a cell, unless the cluster's reason contains them.
+    Errors that are too long for a cell are below the table, unless the cluster's reason contains them.
     """
     click.echo()
     parts = [

@@ -1,7 +1,7 @@
 """Confirmation of changes on devices: the options ``--dry-run`` and ``--yes``, and prompts about ports in other use.
 
-A port is *in other use* if it has a configuration that SBF did not make. A VLAN is *in other use* on a device if SBF
-does not own the VLAN, or if an unmanaged port carries the VLAN.
+A port is *in other use* if the port serves something other than SBF's VLANs. A VLAN is *in other use* on a device if
+SBF does not own the VLAN, or if an unmanaged port carries the VLAN.
 """
 
 import sys
@@ -45,8 +45,8 @@ def print_dry_run(dry_run: ChangeDryRun, *, as_json: bool) -> None:
 def confirm_change(dry_run: ChangeDryRun, *, yes: bool) -> None:
     """Print the ports and VLANs in other use, the changes of paths, and the devices that could not be read.
 
-    Ask for confirmation if the change would alter the use of a port or VLAN in other use. If ``yes`` is true, do not
-    ask. Raise the errors of :func:`require_confirmation`.
+    Ask for confirmation if the change would alter a port or VLAN in other use, unless ``yes`` is true. Raise the errors
+    of :func:`require_confirmation`.
     """
     if dry_run.other_use:
         _print_other_use(dry_run, err=True)
@@ -61,8 +61,8 @@ def confirm_change(dry_run: ChangeDryRun, *, yes: bool) -> None:
 def require_confirmation(question: str, *, yes: bool, outcome: str = "nothing was changed") -> None:
     """Ask for confirmation, unless ``yes`` is true.
 
-    Raise BadInput (exit code 2) if standard input is no terminal. Raise Conflict if the answer is no. The message of
-    both errors begins with ``outcome``, which describes the state after the refusal.
+    Raise BadInput (exit code 2) if standard input is no terminal. Raise Conflict if the answer is no. Both messages
+    begin with ``outcome``, the state after the refusal.
     """
     if yes:
         return

@@ -93,7 +93,6 @@ def _check_host(config: Path, *, as_json: bool) -> int:
 
 
 def _print_checks(checks: Sequence[HostCheck], failed: Sequence[HostCheck]) -> None:
-    """Print one line for each check. Below failed checks with the same remedy, print the remedy once."""
     for number, check in enumerate(checks, 1):
         mark = "ok  " if check.ok else "NO  " if check.required else "warn"
         click.echo(f"{mark} {check.group}: {check.name}" + (f": {check.observation}" if check.observation else ""))

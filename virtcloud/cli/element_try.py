@@ -101,7 +101,6 @@ def _make_replay(record: TrialRecord, options: Mapping[str, object]) -> TrialReq
 
 
 def _make_trial(options: Mapping[str, object], password_file: Path | None, enable_file: Path | None) -> TrialRequest:
-    """Return the request to test a switch. Prompt for the password without a password file and a key file."""
     if not all(options[key] for key in ("platform", "address", "username")):
         raise BadInput("expected --platform, --address and --username, or --replay FILE")
     paths = {key: options[key] and str(options[key]) for key in ("key_file", "known_hosts")}
@@ -141,9 +140,9 @@ def _run_trial(trial: TrialRequest) -> TrialRecord:
 def run_driver_program(module: str, request: Document, command: str) -> str:
     """Run ``module``, a program of sbf_service that uses drivers. Return the program's output.
 
-    If the program fails, exit with the program's exit code. Raise BadInput if the libraries of drivers are missing, or
-    if the request contains bytes that are not UTF-8. The messages of these errors contain ``command``, the name of the
-    virtcloud command that the user called.
+    Exit with the program's exit code if the program fails. Raise BadInput if the libraries of drivers are missing, or
+    if the request contains bytes that are not UTF-8. The messages contain ``command``, the name of the virtcloud
+    command.
     """
     if find_spec(DRIVER_LIBRARY) is None or find_spec(module.partition(".")[0]) is None:
         raise BadInput(f"the command '{command}' needs {DRIVER_LIBRARY}; install it with: pip install 'virtcloud[sbf]'")
@@ -217,10 +216,7 @@ def _print_switch(record: TrialRecord, switch: ParsedSwitch) -> None:
 
 
 def _select_ports(record: TrialRecord, switch: ParsedSwitch) -> Iterator[tuple[str, ParsedPort]]:
-    """Yield the ports of ``--port``.
-
-    If there is no ``--port``, or if the switch lacks one of these ports, yield all ports.
-    """
+    """Yield the ports of ``--port``. Without this option, or if the switch lacks one of them, yield all ports."""
     wanted = {port.lower() for port in record.ports}
     exact = [(name, port) for name, port in switch.ports.items() if name.lower() in wanted]
     yield from exact if len(exact) == len(wanted) and exact else switch.ports.items()

@@ -41,7 +41,7 @@ PROGRAM = "virtcloud"
 class LazyGroup(click.Group):
     """A group that imports a command only when the command runs. Therefore ``--help`` is fast and needs few libraries.
 
-    An exception of virtcloud ends the program with a message and an exit code, without a traceback.
+    An exception of virtcloud ends the program with a message and an exit code.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class LazyGroup(click.Group):
         return sorted(self._lazy)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
-        """Import a command. If a library is missing, raise BadInput with the name of the package to install."""
+        """Import a command. Raise BadInput with the name of the package to install if a library is missing."""
         if cmd_name not in self._lazy:
             return None
         module, _, attribute = self._lazy[cmd_name][0].partition(":")
@@ -109,7 +109,7 @@ class LazyGroup(click.Group):
         try:
             return super().main(*args, **kwargs)
         except OSError as error:  # click itself handles a closed pipe
-            # At its exit, Python would write the buffered output again, and fail again.
+            # Python would otherwise write the buffered output again at its exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             reason = f"{error.filename or 'cannot write the output'}: {error.strerror or error}"
             click.echo(f"{self._program}: {reason}", err=True)
@@ -161,8 +161,8 @@ def exit_interrupted(context: click.Context, message: str = "interrupted", progr
 def exiting_at_signals() -> Iterator[None]:
     """Raise SystemExit in the block at SIGTERM or SIGHUP, so that the private files of the block are removed.
 
-    By default, these signals end a program at once. A signal that the program ignores (nohup(1)) stays ignored. Further
-    signals do not interrupt the removal: at the end of a user's login, systemd sends SIGTERM and then SIGHUP.
+    A signal that the program ignores (nohup(1)) stays ignored. Further signals do not interrupt the removal: at the end
+    of a user's login, systemd sends SIGTERM and then SIGHUP.
     """
     numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
 
@@ -181,7 +181,7 @@ def exiting_at_signals() -> Iterator[None]:
 
 
 class SummaryCommand(click.Command):
-    """A command whose short help is the whole first sentence of the help text. click would truncate a long sentence."""
+    """A command whose short help is the whole first sentence, which click would truncate."""
 
     def get_short_help_str(self, limit: int = 0) -> str:  # noqa: ARG002 - click's signature
         """Return the first sentence of the help text."""

@@ -264,8 +264,7 @@ def _change_users(  # noqa: PLR0913 - click's options
 def _read_catalogue(context: click.Context, *, optional: bool) -> list[CatalogueImage]:
     """Return the images of the catalogue.
 
-    If SBF does not answer or refuses the token, raise the error. If ``optional`` is true, print a note and return []
-    instead.
+    If SBF does not answer or refuses the token, raise the error; if ``optional``, print a note and return [].
     """
     try:
         return open_client(context).sbf.images()

@@ -18,10 +18,7 @@ def host_row(found: ImageView) -> tuple[object, ...]:
 
 
 def no_row(_: Document) -> tuple[object, ...]:
-    """Return an empty row.
-
-    :func:`.print_list` requires a function that makes rows, but does not call this function for output in JSON.
-    """
+    """Return an empty row, for :func:`.print_list` with output in JSON."""
     return ()
 
 

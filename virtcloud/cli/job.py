@@ -129,8 +129,8 @@ def parse_job_id(given: str | None, environment: Mapping[str, str]) -> str:
 def complete_job_id(job: str, clusters: Sequence[ClusterView]) -> str:
     """Return the full ID of a job. ``job`` is the full ID or only the job's number.
 
-    For a number, return the key in ``clusters`` that consists of this number, a dot and a server's name. If there is no
-    such key, return ``job``. Raise BadInput if jobs of several servers have this number.
+    For a number, return the key in ``clusters`` that begins with this number and a dot. If there is no such key, return
+    ``job``. Raise BadInput if jobs of several servers have this number.
     """
     if not re.fullmatch("[0-9]+", job):
         return job

@@ -137,9 +137,8 @@ def import_(  # noqa: PLR0913 - click passes each option by its name
 def _put_pools(sbf: SbfClient, pools: Mapping[Name, PoolChange], new_sites: Collection[Name] = ()) -> None:
     """Change all pools. After the last change, raise ElementError if some changes failed.
 
-    A pool that was changed since the comparison is not replaced. Exception: the pools of ``new_sites``, the sites that
-    SBF's topology did not contain at the time of the comparison, are always replaced. SBF may still have the former
-    pool of such a site, if an earlier topology contained the site.
+    A pool that was changed since the comparison is not replaced, except the pools of ``new_sites``, the sites that are
+    new in SBF's topology. SBF may still have the pool of such a site from an earlier topology.
     """
     failed = []
     for site, change in pools.items():

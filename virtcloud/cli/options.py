@@ -44,8 +44,8 @@ def name_of(file: IO[str]) -> str:
 def split_names(values: Sequence[str], option: str, what: str) -> list[str]:
     """Split the values of a repeated option at commas. Pure.
 
-    Raise BadInput for values without a name, such as the value of an empty variable. Such values must not have the
-    effect of a missing option, because without the option, a command applies to all objects (``what``, in messages).
+    Raise BadInput for values without a name, such as the value of an empty variable. Such values must not
+    have the effect of a missing option, which applies a command to all objects (``what``, in messages).
     """
     names = [name for value in values for name in value.split(",") if name]
     if values and not names:

@@ -117,7 +117,6 @@ def clean(  # noqa: PLR0913 - click passes each option by its name
 
 
 def _find_quarantined(view: SiteView, vlan: int, cluster: str) -> str:
-    """Return the ID of the cluster with this key whose VLAN ID is in quarantine. Raise Conflict if there is none."""
     found = {quarantined.cluster: quarantined.cluster_id for quarantined in view.quarantine if quarantined.vlan == vlan}
     if cluster not in found:
         seen = f"that of cluster {next(iter(found))}" if found else "no quarantine"

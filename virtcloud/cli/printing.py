@@ -61,9 +61,9 @@ def print_pages(  # noqa: PLR0913 - the parameters of print_list, and a limit
 
 
 def limit_pages(pages: Iterable[Sequence[D]], limit: int | None) -> Iterator[Sequence[D]]:
-    """Yield the pages that are not empty, up to ``limit`` documents in all. If ``limit`` is None, yield all documents.
+    """Yield the pages that are not empty, up to ``limit`` documents in all (None: all documents).
 
-    No page is read after the page that contains the last of these ``limit`` documents.
+    No page is read after the page with the last of these documents.
     """
     left = limit
     for page in pages:
@@ -85,7 +85,7 @@ def _print_json_pages(pages: Iterable[Sequence[Document]]) -> None:
 
 
 def _print_table_pages(columns: Sequence[str], pages: Iterable[Sequence[Row]], empty: str) -> None:
-    """Print the rows of all pages as one table. The first page determines the widths of the columns.
+    """Print the rows of all pages as one table, with the column widths of the first page.
 
     In a pipe, a cell of a later page can be wider than its column.
     """
@@ -115,7 +115,7 @@ def print_json(document: Document) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Row], empty: str) -> None:
-    """Print a table. If the table has no rows, print ``empty``.
+    """Print a table, or ``empty`` if the table has no rows.
 
     In a pipe, each row is one line. If a terminal is too narrow for the table, each row is a list of its cells.
     """
@@ -123,10 +123,6 @@ def print_table(columns: Sequence[str], rows: Sequence[Row], empty: str) -> None
 
 
 def _format_lines(cells: Sequence[Sequence[str]], widths: Sequence[int], terminal: bool, headed: bool) -> Iterator[str]:
-    """Yield the lines of rows. On a terminal, wrap long cells.
-
-    If ``headed`` is true and the output is a terminal, also yield a horizontal line below the first row.
-    """
     for number, row in enumerate(cells):
         wrapped = [wrap_text(cell, width if terminal else sys.maxsize) for cell, width in zip(row, widths, strict=True)]
         for line in zip_longest(*wrapped, fillvalue=""):
@@ -149,8 +145,8 @@ def _format_lists(cells: Sequence[Sequence[str]], width: int) -> Iterator[str]:
 def column_widths(cells: Sequence[Sequence[str]], width: int) -> list[int] | None:
     """Return the width of each column, or None if the longest words do not fit side by side. Pure.
 
-    ``cells`` contains rows with equal numbers of cells. A column is at least as wide as its longest word, and at most
-    as wide as its longest cell. If width remains, the narrowest columns are widened first.
+    ``cells`` contains rows with equal numbers of cells. A width is between those of the column's longest word and
+    longest cell. If width remains, the narrowest columns are widened first.
     """
     columns = list(zip(*cells, strict=True))
     minimum = [max(_longest_word(cell) for cell in column) for column in columns]

@@ -175,11 +175,10 @@ def wait_with_progress(
 ) -> float:
     """Wait until the cluster is in the state ``goal``, and display the progress. Return the duration in seconds.
 
-    On Ctrl-C, exit with a message. In the message, ``continues`` describes what SBF continues to do.
+    On Ctrl-C, the exit message contains ``continues``, which describes what SBF continues to do.
 
-    Raise TimedOut after ``timeout`` seconds. If SBF does not answer any more, also raise TimedOut instead of
-    ServiceUnreachable: SBF has already accepted the request. Raise ClusterFailed if ``goal`` is ACTIVE and the cluster
-    fails or ends.
+    Raise TimedOut after ``timeout`` seconds. Also raise TimedOut if SBF does not answer any more: SBF has already
+    accepted the request. Raise ClusterFailed if ``goal`` is ACTIVE and the cluster fails or ends.
     """
     key = cluster.key
     try:

@@ -28,10 +28,7 @@ def copy_standard_streams(stream: SessionStream) -> None:
 
 
 def attach_terminal(stream: SessionStream) -> None:
-    """Connect the terminal with a console until the guest or the input ends, or until the user presses Ctrl-].
-
-    A console has no end of input, so the end of standard input ends the session.
-    """
+    """Connect the terminal with a console until the guest or the input ends, or until the user presses Ctrl-]."""
     with _raw_terminal():
         threading.Thread(target=_copy_input, args=(stream, ESCAPE), daemon=True).start()
         while data := stream.receive():

@@ -150,7 +150,7 @@ def create(  # noqa: PLR0913 - click passes each option by its name
 def _find_unknown_holder(sbf: SbfClient, new_token: NewToken) -> str | None:
     """Return a warning if the role of a new token needs the name of a host or gateway, and no element has this name.
 
-    If the elements cannot be read, return a warning about this error instead of raising it: the token was created.
+    If the elements cannot be read, the warning is about this error: the token was created.
     """
     if new_token.role not in ELEMENT_ROLES:
         return None

@@ -263,9 +263,8 @@ def _replace(scope: TopologyScope[D], wanted: D, version: str | int | None, opti
 def _check_missing_version(name: str, current: str | None, options: _SetOptions) -> None:
     """Raise BadInput unless a file without a version may replace the current document.
 
-    The file may replace the document if the user gave ``--force``, if the command runs on a terminal, or if SBF is too
-    old to send versions (``current`` is None). On a terminal, the user must confirm the change later, unless ``--yes``
-    confirms the change.
+    The file may replace the document in three cases: with ``--force``, on a terminal (where the user confirms the
+    change), and if SBF is too old to send versions (``current`` is None).
     """
     if current is not None and not options.force and not confirmation.is_terminal():
         raise BadInput(

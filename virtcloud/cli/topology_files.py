@@ -73,8 +73,6 @@ def is_site_file(text: YamlText) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A file of a folder, its site, and its links. ``site`` is None for ``topology.yaml``."""
-
     text: YamlText
     links: tuple[Link, ...]
     site: SitePart | None = None
@@ -240,7 +238,7 @@ def read_topology(sbf: SbfClient, given: YamlText | Path) -> tuple[Topology, str
     """Return the wanted topology, and the version of SBF's topology on which the wanted topology is based.
 
     Raise the errors of :func:`read_folder` for a folder. Raise BadDocument for an invalid file. For a file with a
-    site's part of a topology, raise BadInput if SBF already has the site, or the topology with the site is invalid.
+    site's part, raise BadInput if SBF already has the site, or the topology with the site is invalid.
     """
     if isinstance(given, Path):
         topology, version = read_folder(given)

@@ -95,10 +95,7 @@ def _print_start(simulation: Simulation, keep: Path | None) -> None:
 
 
 def _suggest_commands(sites: Sequence[SiteView], elements: Sequence[ElementView]) -> Iterator[str]:
-    """Yield commands to try. Omit commands that need a host or a switch if the topology has none.
-
-    With ``--keep``, a user can have removed all hosts or switches during an earlier run.
-    """
+    """Yield commands to try. Omit commands that need a host or a switch if the topology has none."""
     yield "virtcloud site list"
     hosts = [site.hosts[0] for site in sites if site.hosts]
     if hosts:
@@ -117,7 +114,6 @@ def _describe_console(simulation: Simulation) -> str:
 
 
 def _has_page(simulation: Simulation, path: str) -> bool:
-    """Return whether SBF has the page ``path``. Follow redirections, and ignore proxies of the environment."""
     token = FileToken(simulation.folder.operator_token)().get_secret_value()
     request = Request(f"{simulation.url}{path}", headers={"authorization": f"Bearer {token}"})  # noqa: S310 - http
     with suppress(URLError, OSError), build_opener(ProxyHandler({})).open(request, timeout=CONSOLE_S):

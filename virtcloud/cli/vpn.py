@@ -85,11 +85,9 @@ def profile(  # noqa: PLR0913 - click passes each option by its name
 def _find_output(output: Path | None) -> Path | None:
     """Return the file to write. Follow symbolic links.
 
-    Call this function before SBF creates the new profile. SBF then revokes the device's former profile, so a later
-    error would leave the device without a profile.
+    Call this function before SBF creates the new profile and revokes the device's former profile.
 
-    Raise BadInput if the file cannot be written, or if ``output`` is a device or pipe, because the new file would
-    replace the device or pipe.
+    Raise BadInput if the file cannot be written, or if ``output`` is a folder, a device or a pipe.
     """
     if output is None:
         return None

@@ -26,7 +26,7 @@ _OTHER_CHARACTERS: Final = re.compile("[^a-z0-9]+")
 
 
 def parse_device(text: str | None) -> Name:
-    """Return ``text`` as a device name. If ``text`` is None, use the host name. Raise BadInput for a malformed name."""
+    """Return ``text`` (None: the host name) as a device name. Raise BadInput for a malformed name."""
     if text is None:
         return derive_device_name(socket.gethostname())
     try:
@@ -64,8 +64,8 @@ def describe_profile(created: VpnProfileView) -> None:
 def wait_for_gateways(client: Client, created: VpnProfileView, next_step: str) -> None:
     """Wait at most ``WAIT_S`` seconds until :func:`find_ready_gateways` finds a gateway. Print the pending elements.
 
-    Then print the result: the time of the revocation, ``next_step`` if a gateway is ready, or the elements that have
-    not confirmed the profile. Raise ServiceUnreachable if SBF does not answer for ``PATIENCE_S`` seconds.
+    Then print the time of the revocation, and ``next_step`` or the elements that have not confirmed the profile. Raise
+    ServiceUnreachable if SBF does not answer for ``PATIENCE_S`` seconds.
     """
     progress, view, deadline = ProgressLines(describe_pending), created, time.monotonic() + WAIT_S
     while view.revoked_at is None and not find_ready_gateways(view) and time.monotonic() < deadline:

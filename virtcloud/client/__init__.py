@@ -1,7 +1,6 @@
 """The client of SBF for Python: clusters as objects (``Client``, ``Cluster``), and all HTTP calls (``SbfClient``).
 
-A name is imported at its first use. To save 5 MB of memory in each process, the import of httpx omits httpx's command
-line.
+A name is imported at its first use. The import of httpx omits httpx's command line, which saves 5 MB of memory.
 """
 
 import sys

@@ -68,7 +68,7 @@ class AccessCalls(SbfCalls):
         memory_mb: int | None = None,
         images_mb: int | None = None,
     ) -> QuotaView:
-        """Set a user's limits. If a limit is None, the limit in SBF's settings applies. Idempotent.
+        """Set a user's limits. For None, the limit in SBF's settings applies. Idempotent.
 
         Raise BadInput for invalid limits.
         """
@@ -90,7 +90,7 @@ class AccessCalls(SbfCalls):
         return self._documents(UserKeyView, self._connection.send("GET", f"/v1/users/{UserName(user)}/keys"))
 
     def add_key(self, user: str, key: str) -> UserKeyView:
-        """Add a public SSH key to a user's keys. Idempotent. Existing clusters do not get the key.
+        """Add a public SSH key for clusters that the user creates later. Idempotent.
 
         Raise BadInput for a text that is no public key; the message does not contain the text. Raise BeyondLimit for
         too many keys.
@@ -99,7 +99,7 @@ class AccessCalls(SbfCalls):
         return self._document(UserKeyView, self._connection.send("POST", f"/v1/users/{UserName(user)}/keys", new))
 
     def remove_key(self, user: str, fingerprint: str) -> UserKeyView:
-        """Remove a public SSH key from a user's keys. Existing guests with the key continue to accept the key.
+        """Remove a public SSH key from a user's keys. Existing guests continue to accept the key.
 
         Raise NotFound if the user has no such key.
         """

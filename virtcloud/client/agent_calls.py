@@ -38,7 +38,7 @@ class _KnownDocument:
 
 
 def _draw_lifetime() -> float:
-    """Return the seconds for which a document is used: a random time, so that agents do not read at the same time."""
+    """Return a random lifetime in seconds, so that agents do not read at the same time."""
     return KNOWN_S * (1 - random.random() / 4)  # noqa: S311 - no secret
 
 
@@ -51,10 +51,9 @@ class AgentCalls(SbfCalls):
     def wanted(self, element: str, after: int | None = None, wait: float = 0) -> WantedDocument:
         """Return the wanted state of a host or gateway.
 
-        If ``after`` is set, wait until the revision is higher than ``after``, but at most ``wait`` seconds; otherwise
-        return the document immediately. The client can use a received document for three to four hours (a random time).
-        If the client received the document of revision ``after`` within this time, and SBF answers that this document
-        has not changed, return the received document.
+        With ``after``, wait until the revision is higher than ``after``, but at most ``wait`` seconds. The client can
+        use a received document for three to four hours (a random time). Within this time, the client returns the
+        document again if SBF answers that the document has not changed.
         """
         path, known = f"/v1/elements/{Name(element)}/wanted", self._known.get(element)
         if after is None or self.find_settled(element, after) is None:
@@ -108,37 +107,25 @@ class AgentCalls(SbfCalls):
         self._connection.send("PUT", f"/v1/elements/{Name(element)}/capacity", capacity)
 
     def report_destination_uses(self, gateway: str, report: OutsideReport) -> None:
-        """Report a gateway's counters for outside destinations. Idempotent.
-
-        Only the agent of the gateway may call this method.
-        """
+        """Report a gateway's counters for outside destinations, as the agent of the gateway. Idempotent."""
         self._connection.send("PUT", f"/v1/elements/{Name(gateway)}/outside", report)
 
     def report_traffic(self, element: str, report: TrafficReport) -> None:
-        """Report the traffic counters of a host or gateway. Only the agent of this element may call this method.
-
-        Raise NoSuchCall if SBF is too old for this call.
-        """
+        """Report the traffic counters of a host or gateway, as its agent. Raise NoSuchCall if SBF is too old."""
         self._connection.send("PUT", f"/v1/elements/{Name(element)}/traffic", report)
 
     def report_connections(self, gateway: str, report: VpnConnections) -> None:
-        """Report all connections of a gateway. The report replaces the previous report.
-
-        Only the gateway's agent may make this call.
-        """
+        """Report all connections of a gateway, as its agent. The report replaces the previous report."""
         self._connection.send("PUT", f"/v1/elements/{Name(gateway)}/vpn/connections", report)
 
     def report_ssh_connections(self, gateway: str, report: SshConnections) -> None:
-        """Report all SSH connections of a gateway. The report replaces the previous report.
-
-        Only the gateway's agent may make this call.
-        """
+        """Report all SSH connections of a gateway, as its agent. The report replaces the previous report."""
         self._connection.send("PUT", f"/v1/elements/{Name(gateway)}/ssh/connections", report)
 
     def waiting_sessions(self, element: str, after: int = 0, wait: float = 0) -> list[GuestSession]:
         """Return the sessions that wait for an element's agent and have a number above ``after``.
 
-        If there is no such session, wait up to ``wait`` seconds.
+        Without such a session, wait up to ``wait`` seconds.
         """
         kinds = ",".join(SessionKind)
         query: dict[str, str | float | None] = {"after": after, "wait": min(wait, LONGEST_WAIT_S), "kinds": kinds}
@@ -153,7 +140,7 @@ class AgentCalls(SbfCalls):
     def upload_clone(
         self, element: str, session: GuestSession, content: ImageContent, data: Iterable[bytes]
     ) -> CatalogueImage:
-        """Send the image that a session of kind `clone` requested. The caller is the agent of the guest's host.
+        """Send the image that a session of kind `clone` requested, as the agent of the guest's host.
 
         First check whether SBF would accept the image. Raise NotFound if the user has closed the session. Raise the
         errors of `ImageCalls.upload_image`.

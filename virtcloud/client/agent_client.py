@@ -1,7 +1,7 @@
 """The calls of SBF's HTTP API that an agent needs, and all calls about clusters, as one Python object.
 
-`virtcloud.client.sbf` adds the other calls. An agent imports that module only for reconciliation with a batch system:
-the documents of the other calls need more than 1 MB of memory.
+Agents import the other calls (`virtcloud.client.sbf`) only for reconciliation with a batch system, because their
+documents need more than 1 MB of memory.
 """
 
 from copy import copy

@@ -66,7 +66,7 @@ def _threads_of(wrapper: Any) -> CallThreads:  # noqa: ANN401 - an asynchronous 
 def read_property(sync: object, name: str) -> object:
     """Return a public property of a synchronous object. Raise AttributeError for private names and for methods.
 
-    A call of a synchronous method would block the event loop.
+    A method could block the event loop.
     """
     if name.startswith("_") or callable(getattr(type(sync), name, None)):
         raise AttributeError(name)

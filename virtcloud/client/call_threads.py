@@ -50,7 +50,7 @@ class CallThreads:
     async def end_calls(self) -> None:
         """Close the open streams, and wait until no thread runs a call.
 
-        The wait is finite, because each call to SBF has a timeout, and the end of a stream wakes its threads.
+        The wait is finite, because each call to SBF has a timeout.
         """
         for stream in list(self.streams):
             await to_thread.run_sync(stream.close)
@@ -107,8 +107,6 @@ class _Delivery(Generic[R]):
 
 @dataclass(eq=False)
 class _Reader(Generic[R]):
-    """A task that waits for the result of a `RepeatedCall`."""
-
     is_cancelled: bool = False
     outcome: Callable[[], R] | None = None
     """A function that returns the result, or raises the error of the call. None until the call has ended."""
@@ -117,7 +115,7 @@ class _Reader(Generic[R]):
 class RepeatedCall(Generic[R]):
     """A call that tasks repeat, such as the reception of the next bytes. Its runs do not overlap. Thread-safe.
 
-    The run of a cancelled task continues in its thread. The next task gets the result of this run.
+    The task after a cancelled task gets the result of the cancelled task's run.
     """
 
     def __init__(self, threads: CallThreads, call: Callable[[], R]) -> None:
@@ -170,7 +168,6 @@ class RepeatedCall(Generic[R]):
 
 
 def _find_outcome(call: Callable[[], R]) -> Callable[[], R]:
-    """Run ``call``. Return a function that returns the result or raises the error of this run."""
     try:
         result = call()
     except Exception as error:  # noqa: BLE001 - raised by the returned function
@@ -189,9 +186,9 @@ class CallAbandoned(BaseException):
 async def run_waiting(threads: CallThreads, method: Callable[..., R], bound: inspect.BoundArguments) -> R:
     """Run a method that waits for SBF, such as ``wait_active``, in a thread.
 
-    The caller's callback ``progress`` runs in the event loop's thread. The method receives ``relay`` instead of the
-    callback, and calls ``relay`` at least every second while SBF answers. If the task is cancelled, the next call of
-    ``relay`` raises CallAbandoned in the method's thread, and thereby ends the method.
+    The caller's callback ``progress`` runs in the event loop's thread. The method receives ``relay`` as its callback,
+    and calls ``relay`` at least every second while SBF answers. If the task is cancelled, the next call of ``relay``
+    raises CallAbandoned and thereby ends the method.
     """
     cancelled = Event()
     with open_progress(bound.arguments.get("progress")) as shown:
@@ -210,10 +207,6 @@ async def run_waiting(threads: CallThreads, method: Callable[..., R], bound: ins
 
 
 def _end_if_abandoned(method: Callable[..., R], bound: inspect.BoundArguments) -> R:
-    """Return the result of ``method``. If CallAbandoned ends the call, raise RuntimeError.
-
-    No task receives the RuntimeError, because the waiting task was cancelled.
-    """
     with suppress(CallAbandoned):
         return method(*bound.args, **bound.kwargs)
     raise RuntimeError("the call was abandoned")

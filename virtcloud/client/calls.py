@@ -43,8 +43,7 @@ class SbfCalls:
     def _pages(self, kind: type[D], path: str, query: Mapping[str, str | float | None], size: int) -> Iterator[list[D]]:
         """Yield the pages of a list. Each page is one call, which is sent when the caller asks for the page.
 
-        An SBF without support for pages sends the whole list as one page. Raise NoSuchCall if this SBF ignores a filter
-        in ``query``.
+        An SBF without pages sends the whole list as one page. Raise NoSuchCall if this SBF ignores a filter.
         """
         cursor = None
         while True:
@@ -71,8 +70,7 @@ class SbfCalls:
     def _document_to_change(self, kind: type[D], answer: SbfResponse) -> D:
         """Return a document that the caller will modify and send back.
 
-        Raise Conflict for keys that this version of virtcloud does not know. SBF would delete these keys when the
-        document is sent back.
+        Raise Conflict for unknown keys, which SBF would delete when the document is sent back.
         """
         unknown = answer.read(lambda text: list(find_unknown_keys(kind.model_validate_json(text, extra="allow"))))
         if unknown:

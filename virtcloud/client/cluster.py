@@ -121,10 +121,9 @@ class Cluster(PolledCluster):
     ) -> dict[str, GuestResult]:
         """Run a command on all guests, or on ``guests``, at the same time over ssh. Return results by guest.
 
-        If ``command`` is a string, the guest's shell runs it. A sequence contains a program and its arguments.
-        ``stdin`` is the standard input of each command. A command is ended after ``timeout`` seconds. If a guest does
-        not accept logins yet, the login is repeated for up to ``wait`` seconds. At most ``jobs`` commands run at the
-        same time.
+        A string is a line for the guest's shell. A sequence contains a program and its arguments. ``stdin`` is the
+        standard input of each command. A command is ended after ``timeout`` seconds. If a guest does not accept logins
+        yet, the login is repeated for up to ``wait`` seconds. At most ``jobs`` commands run at the same time.
 
         If a command fails or a guest cannot be reached, the guest's result contains the error. If ``check`` is true,
         raise GuestsFailed for such results. Raise NotFound for an unknown guest, and BadInput for empty ``guests``.
@@ -214,8 +213,7 @@ class Cluster(PolledCluster):
         """Allow clusters of these users to join this cluster's network. Idempotent.
 
         Raise Conflict if this cluster is a member of another network, is ending or has ended. Raise BeyondLimit for too
-        many users. This method sends one call for each user. After an error, some of the users may therefore already be
-        allowed.
+        many users. After an error, some of the users may already be allowed.
         """
         return self._share(users, shared=True)
 
@@ -253,7 +251,6 @@ class Cluster(PolledCluster):
 
 
 def _require_names(guests: Sequence[str] | None) -> Sequence[str]:
-    """Return ``guests``, or () for None. Raise BadInput if ``guests`` is empty."""
     if guests is not None and not guests:
         raise BadInput("guests: expected names of guests, got none; for all guests, pass None")
     return guests or ()

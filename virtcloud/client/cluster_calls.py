@@ -25,8 +25,8 @@ class ClusterCalls(SbfCalls):
     cluster. If the key belongs to another cluster now, calls that extend, share or delete a cluster raise Gone. The
     other calls with ``cluster_id`` apply to the intended cluster, even if it has ended.
 
-    If no cluster ever had the key, every call with the argument ``key`` raises NotFound, except
-    :meth:`put_cluster` and :meth:`send_job_statement`.
+    If no cluster ever had the key, every call with the argument ``key`` raises NotFound, except :meth:`put_cluster` and
+    :meth:`send_job_statement`.
     """
 
     def put_cluster(self, key: str, request: ClusterRequest) -> ClusterView:
@@ -88,9 +88,8 @@ class ClusterCalls(SbfCalls):
     ) -> Iterator[list[ClusterView]]:
         """Yield the clusters in pages of ``size``, the oldest cluster first (``newest``: the newest cluster first).
 
-        If neither ``ended`` nor ``state`` is set, yield only clusters that have not ended. If clusters are created or
-        end between two pages, no other cluster is skipped or repeated. Raise BadInput for an unknown ``site`` or
-        ``element``.
+        Without ``ended`` and ``state``, yield only clusters that have not ended. If clusters are created or end between
+        two pages, no other cluster is skipped or repeated. Raise BadInput for an unknown ``site`` or ``element``.
         """
         query: dict[str, str | float | None] = {"owner": owner, "network": network, "state": state, "site": site}
         query |= {"element": element, "order": "newest" if newest else "oldest", **flag_query(ended=ended)}

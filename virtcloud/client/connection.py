@@ -96,7 +96,7 @@ class Connection:
         return other
 
     def __copy__(self) -> Self:
-        """Return a shallow copy. Both objects share the HTTP connections."""
+        """Return a shallow copy that shares the HTTP connections."""
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         return other
@@ -217,8 +217,7 @@ class Connection:
         """Open a byte stream in both directions (WebSocket) to the replica ``url`` (None: the connection's address).
 
         ``wait`` seconds are added to the timeout. Raise BadInput if ``url`` is without TLS although this connection
-        uses TLS. Also raise BadInput if the package websockets is missing. Raise ServiceUnreachable if the replica does
-        not answer.
+        uses TLS, or if the package websockets is missing. Raise ServiceUnreachable if the replica does not answer.
         """
         address = url or self.url
         self._check_encryption(address)
@@ -257,8 +256,8 @@ class Connection:
     ) -> SbfResponse:
         """Get a document. Without ``after``, SBF answers immediately.
 
-        With ``after``, wait up to ``wait`` seconds, at most 60, for a version above ``after`` (long poll). If
-        ``if_none_match`` is also set, SBF may answer that the document with this entity tag has not changed.
+        With ``after``, wait up to ``wait`` seconds, at most 60, for a version above ``after`` (long poll). With
+        ``if_none_match``, SBF may answer that the document with this entity tag has not changed.
         """
         if after is None:
             return self.send("GET", path, query=query)

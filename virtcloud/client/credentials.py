@@ -55,7 +55,7 @@ def default_token_file() -> Path:
 def find_user_folder(variable: str, default: str) -> Path:
     """Return virtcloud's folder in a folder of the user (XDG Base Directory).
 
-    The environment variable ``variable`` names the folder of the user. If the variable is not set, this folder is
+    ``variable`` names the environment variable with the user's folder. If the variable is not set, the user's folder is
     ``default`` in the home folder. Raise BadInput for a user without a home folder.
     """
     named = os.environ.get(variable)
@@ -73,8 +73,8 @@ def find_user_folder(variable: str, default: str) -> Path:
 def token_source(url: str, token: str | SecretStr | None = None, file: str | Path | None = None) -> TokenSource:
     """Return a function that returns the token for calls to ``url``.
 
-    If the token is in a file, each call of the function reads this file. ``token`` has precedence over all token files.
-    Raise BadInput if ``token`` cannot be a token.
+    The function reads a token file at each call. ``token`` has precedence over all token files. Raise BadInput if
+    ``token`` cannot be a token.
     """
     if token is not None:
         secret = token if isinstance(token, SecretStr) else SecretStr(token)
@@ -150,7 +150,7 @@ def _replace(path: Path, text: str, kind: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not path.is_file():  # a rename would replace the device, pipe or socket
             raise BadInput(f"{kind} {path}: expected a file, got a folder, a device, a pipe or a socket")
-        # Two commands can write the same file at the same time, so each command uses a separate temporary folder.
+        # Two commands can write the same file at the same time, so the temporary folders differ.
         with TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
             new_path = Path(folder) / "new"
             with os.fdopen(os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE), "w") as file:

@@ -1,8 +1,7 @@
 """Fan-out: the same work with many guests at the same time, such as a command over ssh.
 
-The work with each guest runs in a thread of a pool. The calling thread enforces the time limits, and kills processes
-that do not end. Therefore a guest that does not answer occupies only one thread. If there is a time limit, this thread
-is free again soon after the limit.
+Each guest's work runs in a thread of a pool. The calling thread enforces the time limits, and kills processes that do
+not end.
 """
 
 import os
@@ -45,7 +44,7 @@ class GuestTask:
     """The work with one guest: its processes and its time limit. Thread-safe."""
 
     def __init__(self, timeout: float | None, clock: Callable[[], float] = time.monotonic) -> None:
-        """Create an object for work that has not begun. ``timeout`` is the time limit in seconds."""
+        """``timeout`` is the time limit in seconds, which begins with the call of `begin`."""
         self._timeout = timeout
         self._clock = clock
         self._lock = threading.Lock()
@@ -164,7 +163,6 @@ def _work(work: Callable[[str, GuestTask], R], name: str, task: GuestTask) -> R:
 
 
 def _watch(futures: Collection[Future[R]], tasks: Collection[GuestTask]) -> Iterator[set[Future[R]]]:
-    """Yield the futures that have ended since the last check, until all have ended. Enforce the time limits."""
     waiting = set(futures)
     while True:
         done, waiting = wait(waiting, TICK_S, FIRST_COMPLETED)

@@ -1,8 +1,7 @@
 """Logins to guests through a gateway: the key and certificate of a user, and the configuration of ssh.
 
-The gateway's sshd connects ssh with the sshd of a guest. For the login to the gateway, this module creates a private
-key on the user's computer, and SBF issues a certificate that is valid for some minutes. For the login to the guest, ssh
-uses the user's own key.
+The gateway's sshd connects ssh with the sshd of a guest. The login to the gateway uses a new private key and a
+certificate of SBF that is valid for some minutes. The login to the guest uses the user's own key.
 """
 
 import shlex
@@ -88,8 +87,8 @@ def request_login_files(
     If this request connects the cluster to a gateway, wait at most ``WAIT_S`` seconds until the elements on the path
     have confirmed the connection. Meanwhile, call ``show`` with the present state. Raise ServiceUnreachable if SBF does
     not answer for ``PATIENCE_S`` seconds during this wait; the files remain. Raise the errors of
-    `SbfClient.create_ssh_certificate`. If the request fails, remove a folder that this function created. Raise BadInput
-    if ``folder`` cannot be written.
+    `SbfClient.create_ssh_certificate`, after the removal of a folder that this function created. Raise BadInput if
+    ``folder`` cannot be written.
     """
     login = make_login_key()
     with _create_folder(folder):
@@ -226,15 +225,14 @@ def _render_host(names: str, lines: Sequence[str]) -> str:
 
 
 def _alias(gateway: SshGatewayView) -> str:
-    """Return the name of a gateway in the configuration of ssh. The dot distinguishes this name from guests' names."""
+    """Return a name with a dot, which distinguishes the gateway from guests."""
     return f"{gateway.name}.gateway"
 
 
 def make_login_folder(parent: Path) -> Path:
     """Return the path of a new folder for the files of a login. Remove the folders of logins that have ended.
 
-    ssh replaces this program (execve), so this program cannot remove the folder of its own login. A later login removes
-    that folder.
+    ssh replaces this program (execve), so a later login removes this login's folder.
     """
     remove_folders_of_ended_processes(parent, "gateway-")
     return parent / name_process_folder("gateway-")

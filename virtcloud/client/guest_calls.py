@@ -18,8 +18,7 @@ class GuestCalls(SbfCalls):
 
     The calls raise NotFound if SBF has no such cluster or guest, and Conflict if the cluster has ended or is ending.
 
-    Several clusters may have had the same key. ``cluster_id`` identifies the intended cluster; None means the newest
-    cluster with the key.
+    ``cluster_id`` is the ID of the intended cluster; None means the newest cluster with the key.
     """
 
     def guests(self, key: str, cluster_id: str | None = None) -> list[GuestView]:
@@ -43,10 +42,10 @@ class GuestCalls(SbfCalls):
     ) -> GuestView:
         """Stop or start a guest. Idempotent.
 
-        To reset the guest, pass ``resets``: one more than the number of resets in the guest's view. If SBF's number of
-        resets of the guest already equals ``resets``, SBF does not reset the guest again. Raise Conflict for a reset of
-        a stopped guest. Also raise Conflict if other callers have reset the guest since this caller read the view:
-        SBF's number of resets is then neither ``resets`` nor ``resets`` - 1.
+        To reset the guest, pass ``resets``: one more than the number of resets in the guest's view. A repeated call
+        with the same ``resets`` changes nothing. Raise Conflict for a reset of a stopped guest. Also raise Conflict if
+        other callers have reset the guest since this caller read the view: SBF's number of resets is then neither
+        ``resets`` nor ``resets`` - 1.
         """
         request = GuestPowerRequest(power=power, resets=resets)
         answer = self._connection.send("PUT", f"{_path(key, guest)}/power", request, query={"id": cluster_id})

@@ -40,9 +40,9 @@ def _read_reports(stream: SessionStream) -> Iterator[CloneProgress]:
 def start_after_clone(guest: GuestView, start: Callable[[], object], outcome: str) -> None:
     """Call ``start``, which starts the guest.
 
-    Raise no error if the guest's cluster is ending or has ended, because there is no guest to start. If SBF refuses the
-    start for another reason, for example because the token has expired, raise an error of the same type with the
-    remedy. If SBF does not answer, or the user presses Ctrl-C, raise ServiceUnreachable with the remedy.
+    Raise no error if the guest's cluster is ending or has ended. If SBF refuses the start for another reason, for
+    example because the token has expired, raise an error of the same type with the remedy. If SBF does not answer, or
+    the user presses Ctrl-C, raise ServiceUnreachable with the remedy.
 
     ``outcome`` is the result of the clone, for the message of the error.
     """

@@ -1,12 +1,10 @@
 """Commands on many guests at the same time, over ssh.
 
 The guest's shell runs a short script, which runs the command. When the standard input ends, the script ends the command
-and its children. sshd does not end the command: at the end of a connection, sshd sends no signal to a command without a
-terminal.
+and its children, because sshd sends no signal to a command without a terminal.
 
 Before the command, the script prints a random line, the *mark*, which shows that the login succeeded. The exit code of
-ssh does not show whether the login succeeded: ssh exits with 255 for its own errors, and for a command that exits with
-255.
+ssh does not show this: ssh exits with 255 for its own errors, and for a command that exits with 255.
 """
 
 import secrets
@@ -173,9 +171,9 @@ def run_commands(  # noqa: PLR0913, PLR0917 - as above
 ) -> dict[str, GuestResult]:
     """Run a command on each guest of ``logins``. Return the results by guest.
 
-    ``logins`` maps each guest to the arguments of ssh. ``open_sink`` returns the object that receives a guest's output.
-    If ``open_sink`` is None, the results contain the output. ``timeout`` limits the time for each guest, in seconds. If
-    a guest does not accept the login yet, the login is repeated for up to ``wait`` seconds.
+    ``logins`` maps each guest to the arguments of ssh. ``open_sink`` returns the object that receives a guest's output;
+    without ``open_sink``, the results contain the output. ``timeout`` limits the time for each guest, in seconds. If a
+    guest does not accept the login yet, the login is repeated for up to ``wait`` seconds.
     """
 
     def work(name: str, task: GuestTask) -> GuestResult:
@@ -277,7 +275,7 @@ def start_thread(call: Callable[..., None], *arguments: object) -> threading.Thr
 
 
 def _feed(stream: IO[bytes], data: bytes) -> None:
-    """Write the command's input to the stream. Do not close the stream, because its end would end the command."""
+    """Write the command's input to the stream. Keep the stream open, because its end would end the command."""
     try:
         stream.write(data)
         stream.flush()

@@ -1,7 +1,7 @@
 """Copies of files and folders to and from many guests at the same time, over ssh.
 
 A copy is a tar stream. The receiver unpacks the stream into a temporary folder beside the destination, and then renames
-the files. Therefore an interrupted copy leaves no incomplete file. Guests need only a POSIX shell, tar and mktemp.
+the files, so an interrupted copy leaves no incomplete file. Guests need only a POSIX shell, tar and mktemp.
 """
 
 import re
@@ -166,9 +166,9 @@ def get_files(  # noqa: PLR0913, PLR0917 - the options of Cluster.get
 ) -> None:
     """Copy files and folders from each guest. ``remotes`` are the paths or patterns by guest.
 
-    If ``folder_for_each`` is true, copy the files of each guest into the folder ``target/NAME``, and create this folder
-    if it is missing. Otherwise ``target`` is an existing folder, or the new name of the only source. ``jobs``,
-    ``timeout`` and GuestsFailed are as in :func:`put_files`.
+    If ``folder_for_each`` is true, copy the files of each guest into the folder ``target/NAME``, which is created if it
+    is missing. Otherwise ``target`` is an existing folder, or the new name of the only source. ``jobs``, ``timeout``
+    and GuestsFailed are as in :func:`put_files`.
     """
 
     def get(name: str, task: GuestTask) -> None:
@@ -220,10 +220,6 @@ def _run_script(  # noqa: PLR0913, PLR0917 - the parts of a process
     feed: Callable[[IO[bytes]], None],
     read: Callable[[IO[bytes]], None],
 ) -> None:
-    """Run a script in a guest. ``feed`` writes the script's input, and ``read`` reads the script's output.
-
-    Raise Refused with the reason if the script fails.
-    """
     mark = secrets.token_hex(16)
     messages = bytearray()
     stderr = MarkedStream(f"{mark}\n".encode(), messages.extend)
@@ -253,7 +249,7 @@ def _run_script(  # noqa: PLR0913, PLR0917 - the parts of a process
 def _read(read: Callable[[IO[bytes]], None], stream: IO[bytes] | None) -> tarfile.TarError | None:
     """Read a stream. Return the error if the stream is no archive, otherwise None.
 
-    The error is not raised, because the message of a failed script explains more.
+    The caller prefers the message of a failed script.
     """
     if stream is None:
         return None
@@ -280,7 +276,6 @@ def _send_files(sources: Mapping[str, Path], errors: list[str], stream: IO[bytes
 
 
 def _make_neutral(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Remove a tar member's owner and special mode bits. Return the member. Raise OSError for a device or pipe."""
     if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
         raise OSError(f"{member.name} is no file, folder or symbolic link")
     member.uid = member.gid = 0

@@ -2,8 +2,8 @@
 
 For each added host, a separate cluster (a member cluster) joins the network. The cluster's key consists of the
 network's ID and the host's name. Every call is idempotent. A call that fails removes the clusters that the call
-created. ``sbf dumpstate`` prints the networks as XML. Each ``<tag>`` and each ``<host>`` is on a separate line, because
-scripts parse the output with grep.
+created. ``sbf dumpstate`` prints the networks as XML. Scripts parse the output with grep, so each ``<tag>`` and each
+``<host>`` is on a separate line.
 """
 
 import time
@@ -50,8 +50,7 @@ class HostNetwork:
 class HostNetworks:
     """Networks whose IDs a scheduler chooses.
 
-    ``timeout`` is the time limit of one command in seconds, from the creation of the object. Therefore each command
-    needs a new object.
+    ``timeout`` is the time limit in seconds from the creation of the object, so each command needs a new object.
     """
 
     client: Client
@@ -61,9 +60,9 @@ class HostNetworks:
     def ensure(self, network: ClusterKey, owner: str | None, sites: Iterable[str], lease: float) -> ClusterView:
         """Create a network at these sites (default: all), unless the network exists. Wait until the network is active.
 
-        A new network belongs to ``owner`` (None: the caller). If this call fails after the creation, the call deletes
-        the network. Raise Conflict if the network exists, and belongs to an owner other than ``owner`` (None: any owner
-        is accepted). Raise ClusterFailed, TimedOut, or an error of SBF.
+        A new network belongs to ``owner`` (None: the caller), and is deleted if the call fails. Raise Conflict if the
+        network exists, and belongs to an owner other than ``owner`` (None: any owner is accepted). Raise ClusterFailed,
+        TimedOut, or an error of SBF.
         """
         existing = self._find(network)
         if existing is not None:
@@ -135,8 +134,8 @@ class HostNetworks:
     def _deleted_on_error(self, subject: str) -> Iterator[dict[ClusterKey, UserName]]:
         """Yield an empty dict, to which the block adds the owner of each new cluster, by the cluster's key.
 
-        If the block raises an exception, delete the clusters with these keys, except clusters whose owner in SBF
-        differs from the owner in the dict.
+        If the block raises an exception, delete these clusters. Keep a cluster whose owner in SBF differs from the
+        owner in the dict.
         """
         new: dict[ClusterKey, UserName] = {}
         try:
@@ -154,7 +153,7 @@ class HostNetworks:
     def _create(self, key: ClusterKey, spec: ClusterSpec, new: dict[ClusterKey, UserName]) -> Cluster:
         """Create a cluster and add its key to ``new``.
 
-        If SBF refuses the cluster, do not add the key, because the key may belong to another cluster.
+        The key of a refused cluster is not added, because the key may belong to another cluster.
         """
         new[key] = spec.owner
         try:
@@ -170,15 +169,15 @@ class HostNetworks:
     def _find(self, network: ClusterKey) -> HostNetwork | None:
         """Return the network with this key, or None.
 
-        Do not rely on the order of SBF's list: SBF orders the clusters by their creation time. If SBF's clock was set
-        back, a member cluster can precede the cluster that created the network.
+        Do not rely on the order of SBF's list: if SBF's clock was set back, a member cluster can precede the cluster
+        that created the network.
         """
         views = [cluster.view for cluster in self.client.list(network=network)]
         root = next((view for view in views if view.key == network and view.network is None), None)
         return HostNetwork(root, tuple(view for view in views if view.network is not None)) if root else None
 
     def _end(self, clusters: Iterable[Cluster]) -> None:
-        """Delete all clusters, and then wait for the end of each: SBF releases the clusters concurrently."""
+        """Delete all clusters before waiting for the first end: SBF releases the clusters concurrently."""
         for cluster in [cluster.delete() for cluster in clusters]:
             cluster.wait_ended(timeout=self._remaining_s)
 

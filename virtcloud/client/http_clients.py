@@ -102,8 +102,8 @@ def build_tls_context(scheme: str, trust: TlsTrust) -> ssl.SSLContext | bool:
 class _UnixTransport(httpx.HTTPTransport):
     """A transport over a Unix domain socket. If the connection fails, the transport leaves no socket open.
 
-    If connect() fails, httpcore 1.0 does not close the socket (ResourceWarning). Therefore the transport first connects
-    another socket, as a test, and closes this socket.
+    After a failed connect(), httpcore 1.0 does not close the socket (ResourceWarning). Therefore the transport first
+    connects another socket as a test.
     """
 
     def __init__(self, path: str) -> None:

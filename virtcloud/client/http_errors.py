@@ -1,7 +1,6 @@
 """Errors of calls to SBF: failed connections and problem documents (RFC 9457) become exceptions of the model.
 
-``Retry-After`` contains the seconds after which a caller should repeat a refused call. Callers add a random time, so
-that their calls do not coincide after a restart of SBF.
+Callers add a random time to ``Retry-After``, so that their calls do not coincide after a restart of SBF.
 """
 
 import json
@@ -122,8 +121,7 @@ def _parse_retry_after(answer: httpx.Response) -> int | None:
 def error_of_answer(url: str, status: int, content: bytes, path: str) -> VirtcloudError:
     """Return the exception for the problem document in SBF's answer.
 
-    Return ServiceUnreachable if ``content`` is no problem document, because a server without problem documents is not
-    SBF.
+    Return ServiceUnreachable for other content, because a server without problem documents is not SBF.
     """
     try:
         problem = json.loads(content)
@@ -146,7 +144,7 @@ def error_of_answer(url: str, status: int, content: bytes, path: str) -> Virtclo
 
 
 def _errors_by_slug(root: type[VirtcloudError]) -> dict[str, type[VirtcloudError]]:
-    """Return ``root`` and its subclasses, by slug. If a subclass has the slug of its base class, omit the subclass."""
+    """Return ``root`` and its subclasses, by slug. Omit a subclass with the slug of its base class."""
     errors: dict[str, type[VirtcloudError]] = {}
     for kind in root.__subclasses__():
         errors |= _errors_by_slug(kind)
@@ -156,8 +154,8 @@ def _errors_by_slug(root: type[VirtcloudError]) -> dict[str, type[VirtcloudError
 def compute_retry_pause(error: VirtcloudError, pause_s: float, jitter: Callable[[], float] = random.random) -> float:
     """Return the seconds to wait before a call is repeated.
 
-    The base is ``pause_s`` or SBF's ``Retry-After`` (at most `MAX_RETRY_AFTER_S`), whichever is longer. The result is
-    the base plus a random time of at most `SPREAD` times the base. ``jitter`` returns a random number from 0 to 1.
+    The base is the longer of ``pause_s`` and SBF's ``Retry-After`` (at most `MAX_RETRY_AFTER_S`). The result is the
+    base plus a random time of at most `SPREAD` times the base. ``jitter`` returns a random number from 0 to 1.
     """
     wanted_s = error.retry_after_s if isinstance(error, TooManyRequests | ServiceBusy) else 0
     return max(pause_s, min(wanted_s, MAX_RETRY_AFTER_S)) * (1 + SPREAD * jitter())

@@ -49,7 +49,7 @@ def receive_files(target: Path) -> Iterator[Callable[[IO[bytes]], None]]:
 def _unpack(stream: IO[bytes], folder: Path, links: dict[Path, str]) -> None:
     """Unpack a stream of one or several archives into ``folder``.
 
-    Symbolic links are recorded in ``links`` and not created: no later file can be written through a link.
+    Record symbolic links in ``links`` without creating them, so that no later file can be written through a link.
 
     Raise Refused for an archive member that is neither file, folder nor link, or that would be outside ``folder``. Also
     raise Refused for a name or time that this computer's file system cannot store, and for a second file or link with
@@ -113,7 +113,7 @@ def _place(new: list[Path], target: Path) -> None:
 
 
 def _move(new: Path, final: Path) -> None:
-    """Rename a file or folder. Merge a folder into an existing folder, but never through a symbolic link."""
+    """Rename a file or folder. Merge folders, but never through a symbolic link."""
     if new.is_dir() and not new.is_symlink():
         if final.is_dir() and not final.is_symlink():
             for entry in new.iterdir():

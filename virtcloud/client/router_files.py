@@ -45,7 +45,7 @@ class PortForward:
 def parse_forwards(texts: Iterable[str]) -> tuple[PortForward, ...]:
     """Parse the values of ``--forward``. Equal values count as one value.
 
-    Raise BadInput if two values have the same protocol and port, but different guests or ports of guests.
+    Raise BadInput if values with the same protocol and port have different targets.
     """
     forwards = tuple(map(PortForward.parse, texts))
     taken: dict[tuple[str, int], PortForward] = {}

@@ -1,6 +1,6 @@
 """Byte streams of sessions with guests, over WebSockets. Only this module imports websockets.
 
-The import is delayed until a session is opened, because most commands open no session.
+websockets is imported when the first session is opened.
 """
 
 import select

@@ -1,8 +1,7 @@
 """The arguments of ssh for guests.
 
 ssh reaches a guest through SBF and the host's agent, through a gateway, or through the relay of a job. The program is
-OpenSSH's client, with the user's configuration, ssh-agent and hardware keys. A job's script uses the relay, with the
-ssh configuration that the agent wrote for the job.
+OpenSSH's client, with the user's configuration, ssh-agent and hardware keys.
 """
 
 import os
@@ -62,9 +61,9 @@ SshArguments = Sequence[str]
 def choose_guest(found: ClusterPeers, names: Sequence[str], name: str | None) -> Peer:
     """Return the guest ``name``, or the first guest of the cluster ``found.key`` if ``name`` is None. Pure.
 
-    The guest may belong to any cluster of the network. If several clusters of the network have a guest with this name,
-    prefer the guest of the cluster ``found.key``. ``names`` are the names of the guests of the cluster ``found.key``.
-    Raise NotFound for an unknown guest. Raise BadInput if ``name`` is None and the cluster ``found.key`` has no guests.
+    If several clusters of the network have a guest with this name, prefer the guest of the cluster ``found.key``, whose
+    guests are ``names``. Raise NotFound for an unknown guest. Raise BadInput if ``name`` is None and the cluster
+    ``found.key`` has no guests.
     """
     if name is None and not names:
         raise BadInput(f"cluster {found.key} has no guests to log in to")
@@ -117,8 +116,8 @@ def _words(options: Sequence[str]) -> list[str]:
 def proxy_arguments(sbf: SbfClient, peer: Peer, folder: Path) -> list[str]:
     """Return the command that connects its standard input and output with a port of the guest. ssh appends the port.
 
-    If the token is not in a file, write the token to a private file in ``folder``. With ``-P``, Python imports no
-    module from the user's current folder, which may belong to another user.
+    Write a token that is not in a file to a private file in ``folder``. With ``-P``, Python imports no module from the
+    user's current folder.
     """
     values = {
         "--url": sbf.url,
@@ -167,10 +166,9 @@ def find_job_guests(key: str, environment: Mapping[str, str]) -> tuple[str, list
 class GatewayLogins(Mapping[str, SshArguments]):
     """The arguments of ssh through a gateway, by the guest's name. Thread-safe.
 
-    Reading an item requests a new certificate if the present certificate ends soon. If the request fails, the returned
-    arguments use the present certificate. After the end of the present certificate, reading an item raises the errors
-    of the request. Each certificate has a separate folder, because running ssh processes may still read the files of an
-    earlier certificate.
+    Reading an item requests a new certificate if the present certificate ends soon. After a failed request, the present
+    certificate is used until its end. Later, reading an item raises the errors of the request. Each certificate has a
+    separate folder, because running ssh processes may still read the files of an earlier certificate.
     """
 
     def __init__(
@@ -183,8 +181,8 @@ class GatewayLogins(Mapping[str, SshArguments]):
     ) -> None:
         """Request the first certificate. ``request`` writes the files of a login to a new folder.
 
-        ``folder`` is the folder of the first certificate. The folders of later certificates are created in ``folder``.
-        ``names`` are as in `ClusterLogins.find`, whose errors this method raises.
+        ``folder`` is the folder of the first certificate, and contains the folders of later certificates. ``names`` are
+        as in `ClusterLogins.find`, whose errors this method raises.
         """
         self._request = request
         self._root = folder

@@ -15,9 +15,9 @@ class TopologyCalls(SbfCalls):
     def put_topology(self, topology: Topology, version: str | None = None) -> Topology:
         """Replace the topology. Idempotent. ``version`` is the version that the caller read, or ``ANY_VERSION``.
 
-        Raise BadInput or Conflict for an invalid topology. The first topology needs no ``version``, and a topology that
-        equals SBF's topology needs none either. For any other topology, raise PreconditionRequired if ``version`` is
-        None, and PreconditionFailed if SBF's topology changed since ``version``.
+        Raise BadInput or Conflict for an invalid topology. ``version`` may be None for the first topology, and for a
+        topology that equals SBF's topology; otherwise, None raises PreconditionRequired. Raise PreconditionFailed if
+        SBF's topology changed since ``version``.
         """
         answer = self._connection.send("PUT", "/v1/topology", topology, if_match=entity_tag(version))
         return self._document(Topology, answer)

@@ -76,8 +76,8 @@ class PolledCluster:
     ) -> Iterator[ClusterView]:
         """Yield views like `Cluster.poll_views`.
 
-        With ``until``, a change of the cluster ends a poll only if the cluster has one of these states after the
-        change. Without ``until``, every change ends a poll.
+        With ``until``, a change of the cluster ends a poll only if the cluster has one of these states afterwards.
+        Without ``until``, every change ends a poll.
         """
         deadline = None if timeout is None else self._clock() + timeout
         answered = self._clock()
@@ -120,10 +120,7 @@ class PolledCluster:
         return self._clock()
 
     def _check_id(self, view: ClusterView) -> ClusterView:
-        """Return ``view``. Raise ClusterFailed if ``view`` is the view of a later cluster with the same key.
-
-        Only an old SBF sends the view of a later cluster.
-        """
+        """Return ``view``. Raise ClusterFailed if an old SBF sent the view of a later cluster with the same key."""
         if view.id != self.view.id:
             raise ClusterFailed(
                 f"cluster {self.view.key} has ended, and a later cluster has its key now (attempt {view.attempt})"

@@ -47,17 +47,11 @@ class RequestedSubnet:
         self.start = max(lowest, int(interface.ip))
 
     def free(self, start: int, used: Collection[str]) -> Iterator[str]:
-        """Yield the addresses from the integer address ``start`` on, each with its prefix length.
-
-        Omit the addresses in ``used``.
-        """
+        """Yield the addresses from the integer address ``start`` on, except ``used``, each with its prefix length."""
         return self._format_free(range(start, self.highest + 1), used)
 
     def after(self, used: Collection[str], skipped: Collection[str]) -> Iterator[str]:
-        """Yield the addresses above the highest address in ``used``, and then the lower addresses.
-
-        Omit the addresses in ``skipped``.
-        """
+        """Yield the addresses above the highest address in ``used``, then the lower addresses, except ``skipped``."""
         inside = [int(address) for address in map(ipaddress.ip_address, used) if address in self.network]
         top = max(inside, default=self.lowest - 1)
         return self._format_free(chain(range(top + 1, self.highest + 1), range(self.lowest, top + 1)), skipped)

@@ -91,17 +91,14 @@ def parse_network(clusters: Sequence[Mapping[str, Any]], key: str) -> Optional[J
 def find_network_cluster(clusters: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """Return the cluster that created the network. ``clusters`` is SBF's answer, and is not empty.
 
-    Do not rely on the order of the answer: SBF orders the clusters by time. If SBF's clock was set back, a cluster that
-    joined the network can come first.
+    Do not rely on the order of the answer: if SBF's clock was set back, a cluster that joined the network can come
+    first.
     """
     return next((cluster for cluster in clusters if cluster.get("network") is None), clusters[0])
 
 
 def _parse_job_number(key: str) -> str:
-    """Return the part of a job's key before the first dot, for names of guests: ``12`` of ``12.pbssrv``.
-
-    A dash replaces each character that is not a lower-case letter or a digit.
-    """
+    """Return ``12`` for the key ``12.pbssrv``. A dash replaces a character that is no lower-case letter or digit."""
     return re.sub("[^a-z0-9]", "-", key.partition(".")[0])
 
 
@@ -110,8 +107,8 @@ def _assign_addresses(
 ) -> Dict[str, Tuple[str, ...]]:
     """Return the addresses of each guest, by the guest's name.
 
-    A guest gets the addresses that the request lists for the guest, or no address if this list is empty. If the request
-    has no list for the guest, the guest gets its previous addresses. A new guest without a list gets new addresses.
+    The addresses that the request lists for a guest have precedence, even an empty list. Without a list, a guest keeps
+    its previous addresses, and a new guest gets new addresses.
     """
     assigned = {name: guest.addresses for name, guest in named if guest.addresses is not None}
     names = [name for name, _ in named if name not in assigned]

@@ -117,8 +117,8 @@ def check_walltime(walltime: Optional[str], longest_s: int) -> None:
 def _check_place(place: Optional[str]) -> str:
     """Return the place, or the default place for None.
 
-    Raise RequestError unless the place contains ``scatter`` (each host of the select is a different machine). Also
-    raise RequestError unless the place contains ``excl`` or ``exclhost`` (guests and other jobs must not share a host).
+    Raise RequestError unless the place contains ``scatter`` (each host of the select is a different machine), and
+    ``excl`` or ``exclhost`` (guests and other jobs must not share a host).
     """
     if not place:
         return DEFAULT_PLACE

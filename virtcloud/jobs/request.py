@@ -184,11 +184,7 @@ def _wrong_value(pair: _Pair, expected: str, got: str) -> RequestError:
 
 
 def _check_required_keys(pairs: Dict[str, _Pair]) -> None:
-    """Raise RequestError if a required key is absent, or if a key is not permitted together with ``spec``.
-
-    A line with ``spec`` may contain only the keys in ``KEYS_BESIDE_SPEC``: all other keys belong in the request file. A
-    line without ``spec`` must contain ``image``.
-    """
+    """Raise RequestError if a required key is absent, or if a key is not permitted together with ``spec``."""
     if "spec" in pairs:
         for key in (key for key in pairs if key not in KEYS_BESIDE_SPEC):
             raise _wrong_value(pairs[key], "this key in the file %s" % pairs["spec"].value, "it on the line")

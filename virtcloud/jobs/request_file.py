@@ -65,8 +65,6 @@ DEFAULT_NAME = re.compile("g[0-9]+")
 
 
 class _FilePosition(NamedTuple):
-    """A position in a request file: the name of the file, and the path of keys and list indexes."""
-
     file: str
     path: Tuple[str, ...] = ()
 

@@ -1,7 +1,6 @@
 """The request ID of a job's attempt, and its trace context.
 
-Both values are computed from the cluster's key and the attempt number. Therefore all hooks and agents use the same
-request ID for the same attempt, although no hook or agent stores the ID.
+Both values are computed from the cluster's key and the attempt number, so all hooks and agents use the same values.
 """
 
 import re

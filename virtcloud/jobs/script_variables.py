@@ -1,8 +1,7 @@
 """The environment variables that a job's script gets from its cluster.
 
-A job that is submitted with ``qsub -V`` in another job's script also inherits the variables of the other job's cluster.
-Therefore hooks and scripts remove the variables for which the job's own cluster has no value, such as ``VCLUSTER_NAME``
-if the cluster has no name.
+A job that is submitted with ``qsub -V`` in another job's script inherits the variables of the other job's cluster.
+Therefore hooks and scripts remove the variables for which the job's own cluster has no value.
 """
 
 import shlex

@@ -31,9 +31,9 @@ def admit_torque_job(
     """Raise RequestError if the job with the resources ``wanted`` cannot have a cluster.
 
     ``longest_s`` is the maximum walltime in seconds. If ``longest_s`` is None, the walltime is not checked, because a
-    queue may set the walltime later. Torque's resource ``neednodes`` has the same value as ``nodes``. In a truncated
-    list of resources, either ``nodes`` or ``neednodes`` can be missing. A job of Torque cannot request exclusive hosts.
-    Therefore administrators must configure exclusive hosts in Torque's scheduler.
+    queue may set the walltime later. In a truncated list of resources, either ``nodes`` or ``neednodes``, which have
+    the same value, can be missing. A job of Torque cannot request exclusive hosts. Therefore administrators must
+    configure exclusive hosts in Torque's scheduler.
     """
     check_no_array(array)
     if request.spec is not None:
@@ -146,10 +146,9 @@ def _parse_directives(script: str) -> Iterator[str]:
 def _parse_options(words: Iterable[str]) -> Iterator[Tuple[str, str]]:
     """Yield the letter and the value of each option that has a value: ``-l x``, ``-lx`` or ``-Il x``.
 
-    qsub passes its arguments to the filter without quotation marks, and omits empty values. So a value can consist of
-    several words, or be missing. A word that looks like an option with a value therefore begins a new option, except
-    directly after ``-F``, whose value may look like an option (``-F "-t 8"``). The words after the first word of a
-    value are ignored, up to the next option.
+    qsub passes its arguments to the filter without quotation marks, and omits empty values. So a value can be missing,
+    or consist of several words, of which only the first is used. A word that looks like an option with a value
+    therefore begins a new option, except directly after ``-F``, whose value may look like an option (``-F "-t 8"``).
     """
     waiting = ""  # the option whose value is the next word
     for word in words:

@@ -1,7 +1,7 @@
 """The Debian sources and transfer options of this machine's APT, for images and kernels of the lab.
 
-Images contain packages of this machine's Debian release. APT downloads these packages from this machine's mirrors,
-through this machine's proxies. The lab's kernel can come from a newer release.
+Images contain packages of this machine's Debian release, from this machine's mirrors. The lab's kernel can come from a
+newer release.
 """
 
 import platform
@@ -73,7 +73,7 @@ def newer_source(suite: str) -> str:
 def format_newer_source(targets: str, codename: str, suite: str, keyring: Path) -> str:
     """Return sources of the release ``suite`` from the mirrors of the release ``codename``.
 
-    With these sources, APT downloads only the lists of packages, and no translations or other indexes.
+    APT then downloads only the lists of packages, and no translations or other indexes.
     """
     sources = (line.split() for line in format_sources(targets, codename, keyring).splitlines())
     lines = [

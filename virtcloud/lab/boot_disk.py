@@ -49,8 +49,8 @@ def make_boot_disk(root: Path, target: Path, size_mib: int = SIZE_MIB, *, compre
 
     The folder ``root`` contains the disk's root file system, with a kernel and GRUB's programs.
 
-    Replace /etc/fstab in ``root``, and add GRUB's configuration if ``root`` contains none. Raise OSError or
-    CalledProcessError if the disk cannot be created. Raise ValueError if GRUB's core image is too large.
+    Replace /etc/fstab in ``root``, and add GRUB's configuration if it is missing. Raise OSError or CalledProcessError
+    if the disk cannot be created. Raise ValueError if GRUB's core image is too large.
     """
     (root / GRUB_FOLDER[1:]).mkdir(parents=True, exist_ok=True)
     config = root / GRUB_FOLDER[1:] / "grub.cfg"

@@ -124,8 +124,7 @@ def _start_sending(link: socket.socket, sending: AbstractContextManager[object],
     """Send the program's input in a thread, because some programs read no input until their output was received.
 
     ``sending`` is the lock of all threads that send frames. ``read`` returns the next input, at most the given number
-    of bytes, or ``b""`` at the end. If the program ends before all input was sent, the connection ends, and the thread
-    ends when it next tries to send.
+    of bytes, or ``b""`` at the end. The thread ends when it next tries to send after the program's end.
     """
 
     def send() -> None:
@@ -140,7 +139,6 @@ def _start_sending(link: socket.socket, sending: AbstractContextManager[object],
 
 
 def _read_stdin(size: int) -> bytes:
-    """Return at most ``size`` bytes of this process's input. Return ``b""`` if the input has ended or is closed."""
     if sys.stdin is None:  # the shell closed it: <&-
         return b""
     try:
@@ -153,7 +151,7 @@ def _read_stdin(size: int) -> bytes:
 def _write_outputs(link: socket.socket) -> int:
     """Write the program's output to this process's output. Return the program's exit code.
 
-    If this process's output is closed before the program has ended, return ``-SIGPIPE``.
+    Return ``-SIGPIPE`` if this process's output is closed before the program has ended.
     """
     outputs: dict[bytes, BinaryIO] = {b"o": sys.stdout.buffer, b"r": sys.stderr.buffer}
     while True:
@@ -200,8 +198,8 @@ def _raw_terminal(link: socket.socket, sending: AbstractContextManager[object]) 
 def _send_sizes(changed: int, link: socket.socket, sending: AbstractContextManager[object]) -> None:
     """Send the window's size each time bytes arrive in the pipe ``changed``, to which the handler of SIGWINCH writes.
 
-    The signal handler must not send the size itself. While another thread sends much input, the handler would block the
-    main thread, which would read no output. The program, blocked by its unread output, would then read no input.
+    The handler itself must not send, because another thread can hold the lock ``sending`` until the main thread has
+    read the program's output.
     """
     with open(changed, "rb", buffering=0) as changes:
         # The loop ends when the main thread closes the pipe, not when the connection is lost: a write to a pipe without

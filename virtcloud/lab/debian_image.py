@@ -1,12 +1,10 @@
 """The lab's Debian images: root file systems for containers and a boot disk for QEMU, from Debian's packages.
 
-mmdebstrap installs the packages in a folder, in separate mount and PID namespaces. The lab stores each image once, in a
-folder of the lab's cache. The name of an image's folder contains a digest of the image's recipe. The images contain
-systemd and sshd, but no host key, host name or user.
+The lab stores each image once, in a folder of the lab's cache. The name of an image's folder contains a digest of the
+image's recipe. The images contain systemd and sshd, but no host key, host name or user.
 
-cloud-init starts Python four times when a guest boots, which takes 15 s in User-mode Linux. Therefore the lab's image
-``debian`` lacks cloud-init. For guests of this image, the agent writes the essential parts of a seed into the guest's
-root file system.
+The lab's image ``debian`` lacks cloud-init, which starts Python four times when a guest boots (15 s in User-mode
+Linux).
 """
 
 import contextlib
@@ -103,8 +101,7 @@ END_S = 30.0
 class DebianRecipe:
     """The packages of an image, the shell commands after their installation, and the mode of the image's folder.
 
-    A root file system contains setuid programs. Therefore only root may enter the folder of an image that is a root
-    file system. Other users may enter the folder of a disk.
+    Only root may enter the folder of a root file system, which contains setuid programs.
     """
 
     name: str
@@ -182,8 +179,8 @@ def _build_disk(folder: Path, lock: IO[str]) -> None:
 def ensure_built(recipe: DebianRecipe, build: Callable[[Path, IO[str]], None], watch: Watcher) -> Path:
     """Return the folder of an image. If the folder is missing, call ``build`` to create it.
 
-    ``build`` fills a temporary folder. The folder gets the image's name only when the folder is complete. Raise
-    LabImpossible if the image cannot be built.
+    ``build`` fills a temporary folder, which is renamed when it is complete. Raise LabImpossible if the image cannot be
+    built.
     """
     folder = recipe.folder(apt_sources.release())
     if folder.exists():
@@ -201,7 +198,7 @@ def ensure_built(recipe: DebianRecipe, build: Callable[[Path, IO[str]], None], w
 
 @contextlib.contextmanager
 def _lock_builds(watch: Watcher) -> Iterator[IO[str]]:
-    """Wait for the lock of image builds, and hold the lock until the context ends. Yield the lock's open file.
+    """Hold the lock of image builds within the block. Yield the lock's open file.
 
     Programs that inherit the open file hold the lock, too.
     """
@@ -241,8 +238,7 @@ def _reason(error: Exception) -> str:
 def install_packages(recipe: DebianRecipe, target: Path, lock: IO[str]) -> None:
     """Install a recipe's packages in the folder ``target``.
 
-    Raise LabImpossible unless root runs this process on an x86_64 machine with mmdebstrap. Also raise LabImpossible if
-    mmdebstrap fails; the message contains the end of its output.
+    Raise LabImpossible if mmdebstrap fails or is missing, if the machine is not x86_64, or if the user is not root.
     """
     _check_buildable()
     argv = ["mmdebstrap", "--mode=root", "--variant=minbase", "--format=directory", f"--hook-dir={MERGED_USR}"]
@@ -272,7 +268,7 @@ def _check_buildable() -> None:
 
 
 def _run_to_end(argv: list[str], sources: str, log: IO[str], lock: IO[str]) -> int:
-    """Run mmdebstrap and return its exit code. On an interrupt, end mmdebstrap, which removes its mounts."""
+    """On an interrupt, end mmdebstrap, which removes its mounts."""
     with subprocess.Popen(  # noqa: S603 - the recipes are constants
         argv, stdin=subprocess.PIPE, stdout=log, stderr=log, text=True, pass_fds=(lock.fileno(),)
     ) as program:

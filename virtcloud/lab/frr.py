@@ -1,7 +1,7 @@
 """FRR, which implements BGP EVPN at the lab's edges: the configuration of zebra and bgpd, and their services. Pure.
 
-Edges use iBGP with each other, from loopback to loopback. bgpd announces every VNI whose interface is up. zebra writes
-the learnt routes into the bridge. The configuration does not depend on the clusters.
+Edges use iBGP from loopback to loopback. bgpd announces every VNI whose interface is up. zebra writes the learnt routes
+into the bridge. The configuration does not depend on the clusters.
 """
 
 from collections.abc import Iterator
@@ -61,8 +61,7 @@ def frr_files(edge: Edge, topology: Topology) -> dict[str, str]:
 def _neighbor_lines(edge: Edge, peer: IPv4Address) -> Iterator[str]:
     """Yield the configuration lines of a neighbour.
 
-    Only the edge with the lower address opens the TCP connection, because BGP sessions start faster if only one edge
-    connects.
+    Only the edge with the lower address opens the TCP connection: BGP sessions then start faster.
     """
     yield f" neighbor {peer} peer-group edges"
     if IPv4Address(str(edge.loopback)) > peer:

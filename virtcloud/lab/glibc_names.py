@@ -100,7 +100,6 @@ def _references(program: bytes, symbols: Section, indexes: Section, version: int
 
 
 def _replace_version(program: bytearray, old: NeededVersion, new: NeededVersion) -> None:
-    """Write the name and hash of version ``new`` into the entry of ``old``. The entry retains its index."""
     (hash_of_name,) = struct.unpack_from("<I", program, new.offset)
     (name,) = struct.unpack_from("<I", program, new.offset + 8)
     struct.pack_into("<I", program, old.offset, hash_of_name)

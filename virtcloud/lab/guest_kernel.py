@@ -1,6 +1,6 @@
 """The kernel of the lab's QEMU guests: Debian's cloud kernel, installed on the machine or downloaded for the lab.
 
-A downloaded package is not installed. The kernel and a few modules are unpacked into the lab's cache.
+A downloaded kernel and a few modules are unpacked into the lab's cache; the package is not installed.
 """
 
 import os
@@ -62,7 +62,7 @@ def find_guest_kernel() -> GuestKernel | None:
 
 
 def _version_numbers(image: Path) -> tuple[int, ...]:
-    """Return the numbers in a kernel's name: ``vmlinuz-6.1.0-10-cloud-amd64`` -> (6, 1, 0, 10, 64)."""
+    """Return (6, 1, 0, 10, 64) for ``vmlinuz-6.1.0-10-cloud-amd64``."""
     return tuple(int(number) for number in re.findall(r"\d+", image.name))
 
 
@@ -97,7 +97,6 @@ def fetch_guest_kernel(watch: Watcher) -> GuestKernel:
 
 
 def _download(folder: Path) -> Path:
-    """Download the package and return its path. If the download fails, update the package lists and try again."""
     output = ""
     for attempt in range(2):
         if attempt:

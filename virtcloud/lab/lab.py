@@ -58,7 +58,7 @@ class ServiceHandle:
 
 @dataclass(frozen=True, slots=True)
 class Lab:
-    """A running lab. :meth:`up` starts a lab; :meth:`running` returns the running lab."""
+    """A running lab."""
 
     state: LabState
 

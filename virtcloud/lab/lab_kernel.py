@@ -104,7 +104,7 @@ def choose_kernel(requested: str | None = None) -> str:
 def needs_preload(kernel: UmlKernel) -> bool:
     """Return whether ``kernel`` needs the library of `preload_library`.
 
-    Without this library, a kernel without seccomp cannot save the extended state of a processor with AMX.
+    Without the library, a kernel without seccomp cannot save the extended state of a processor with AMX.
     """
     flags = Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0]
     return not kernel.uses_seccomp and "amx_tile" in flags.split()
@@ -118,8 +118,8 @@ def find_compiler() -> str | None:
 def preload_library(kernel: UmlKernel, folder: Path) -> str:
     """Build a library by which a kernel without seccomp avoids most reads and writes of the extended processor state.
 
-    Return the path, or "" if the kernel uses seccomp. If the build fails and the kernel needs the library, raise
-    LabImpossible. If the build fails and the kernel does not need the library, return "".
+    Return the path, or "" if the kernel uses seccomp. If the build fails, raise LabImpossible for a kernel that needs
+    the library, and return "" for other kernels.
     """
     if kernel.uses_seccomp:
         return ""
@@ -140,9 +140,9 @@ def preload_library(kernel: UmlKernel, folder: Path) -> str:
 def uml_command(kernel: UmlKernel, state: Path, init: Path) -> tuple[str, ...]:
     """Return the command that boots User-mode Linux on the machine's own file tree.
 
-    The command binds User-mode Linux to one processor. A second processor would not help: a program in User-mode Linux
-    waits while the kernel's process executes the program's system call. The switch between the program and the kernel's
-    process takes a third less time if both run on the same processor.
+    The command binds User-mode Linux to one processor. A second processor would not help, because a program waits
+    during its system calls. The switch between the program and the kernel's process takes a third less time on one
+    processor.
     """
     processor = choose_processor(os.sched_getaffinity(0), _bound_processors())
     return (

@@ -1,7 +1,7 @@
 """OpenVPN clients on the laptop of a lab: unmodified clients with the profiles of users.
 
 Two clusters may have the same addresses. Therefore the tap interface of each client can be moved to a separate network
-namespace. The client's process stays in the laptop's namespace, from which it reaches the gateways.
+namespace, while the client's process stays in the laptop's namespace.
 """
 
 from dataclasses import dataclass

@@ -108,9 +108,8 @@ def _wait_for_program(process: subprocess.Popen[bytes]) -> None:
 def _wait_for_start(state: LabState, kernel: str, process: subprocess.Popen[bytes], watch: Watcher) -> None:
     """Wait until the services of all nodes run. Raise LabFailed if a step fails.
 
-    With User-mode Linux, return when both ``station.events`` and ``fabric.events`` contain the event ``ready``. Read
-    both files until then, because the lab's first process records an end of User-mode Linux in ``station.events``, also
-    after the event ``ready``.
+    User-mode Linux is ready when both ``station.events`` and ``fabric.events`` contain the event ``ready``. An end of
+    User-mode Linux is recorded in ``station.events``, also after the event ``ready``.
     """
     files = [state.folder / "station.events"] + ([state.folder / "fabric.events"] if kernel == "uml" else [])
     readers = {file: follow_events(file) for file in files}
@@ -212,8 +211,7 @@ def terminate_as_interrupt() -> Iterator[None]:
 def defer_interrupts() -> Iterator[None]:
     """Defer SIGINT and SIGTERM until the end of the context.
 
-    This function replaces Python's signal handlers. The function does not change the signal mask, because processes
-    that are started in the context would inherit the mask.
+    The signal mask is not changed, because processes that are started in the context would inherit the mask.
     """
     received_signals: list[int] = []
     before = {number: signal.getsignal(number) for number in TERMINATION_SIGNALS}

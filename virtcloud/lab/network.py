@@ -49,8 +49,8 @@ class CoreWire:
 def core_wires(topology: Topology) -> Iterator[CoreWire]:
     """Yield the link of each attachment.
 
-    A core's port has the name of the attached site, such as ``brno``. If a site has several attachments to one
-    transport, the core's further ports for this site have the names ``brno-2``, ``brno-3`` and so on.
+    A core's port has the name of the attached site, such as ``brno``. Further ports for the same site are ``brno-2``,
+    ``brno-3`` and so on.
     """
     count = 0
     for site in topology.sites:
@@ -87,10 +87,10 @@ def bridge_lines(ports: tuple[str, ...], protocol: str = "") -> CommandLines:
 
 
 def core_lines(transport: Transport, topology: Topology) -> tuple[CommandLines, CommandLines]:
-    """Return two lists of commands for a transport's core: commands of ``ip``, and commands of ``bridge``.
+    """Return the commands of ``ip``, and the commands of ``bridge``, for a transport's core.
 
-    The core of an EVPN fabric is a router. Every other core is a bridge. The bridge's own interface is a tagged member
-    of all VLANs of the transport. Therefore a capture on this interface contains the frames with their tags.
+    A core that is a bridge is itself a tagged member of all VLANs of the transport, so that a capture on its interface
+    contains the frames with their tags.
     """
     ends = [wire for wire in core_wires(topology) if wire.transport == transport]
     if is_fabric(transport):
@@ -184,10 +184,9 @@ def _core_link(wire: CoreWire) -> NodeLink:
 
 
 def cables(topology: Topology) -> list[VethPair]:
-    """Return a veth pair for each link.
+    """Return a veth pair for each link, and for each port without a link.
 
-    For each port without a link, also return a pair whose other end is in the network namespace of the fabric
-    (`virtcloud.lab.fabric`).
+    The other end of a port without a link is in the network namespace of the fabric's process.
     """
 
     def cable(link: NodeLink) -> VethPair:
@@ -208,8 +207,8 @@ def cables(topology: Topology) -> list[VethPair]:
 def mtu(topology: Topology, node: str, port: str) -> int:
     """Return a port's MTU in bytes.
 
-    The MTU of devices and cores includes space for VLAN tags. In EVPN fabrics, the MTU of the core and of the edges'
-    ports to the core includes space for VXLAN. Hosts and gateways have an MTU of 1500.
+    The MTU of devices and cores includes space for VLAN tags, or for VXLAN between the edges and the core of an EVPN
+    fabric. Hosts and gateways have an MTU of 1500.
     """
     element = topology.elements.get(node)  # type: ignore[call-overload]
     fabrics = {transport.name for transport in topology.transports if is_fabric(transport)}

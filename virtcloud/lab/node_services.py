@@ -95,8 +95,7 @@ PEOPLE: Final = "alice:x:1001:1001::/:/usr/sbin/nologin\nbob:x:1002:1002::/:/usr
 def base_files(hosts: str, lldp: LldpAccount | None = None, people: str = "") -> dict[str, str]:
     """Return the files of a node's /etc and home folder: accounts, name resolution, and settings of the login shell.
 
-    Names are resolved from files only. The settings of the login shell make logins fast. ``hosts`` is the text of
-    /etc/hosts. ``people`` contains the lines of /etc/passwd for users.
+    ``hosts`` is the text of /etc/hosts. ``people`` contains the lines of /etc/passwd for users.
     """
     user = f"_lldpd:x:{lldp.user}:{lldp.group}::/run/lldpd:/usr/sbin/nologin\n" if lldp else ""
     return {

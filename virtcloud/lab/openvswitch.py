@@ -1,8 +1,7 @@
 """A switch of the lab that is an Open vSwitch: ``ovsdb-server`` and ``ovs-vswitchd`` run on the switch's node. Pure.
 
-The datapath runs in user space (``netdev``) and therefore on any kernel. Linux can leave checksums and VLAN tags to the
-network card (offloads). The datapath in user space does not add the missing checksums and tags. Therefore offloads must
-be disabled on the ports that send to the switch.
+The datapath runs in user space (``netdev``) and therefore on any kernel. It does not add checksums and VLAN tags that
+Linux has left to the network card. Therefore offloads must be disabled on the ports that send to the switch.
 """
 
 from virtcloud.lab.fabric.plan import NodeService
@@ -19,9 +18,9 @@ UNUSED_VLAN = 4095
 
 
 def ovs_files(switch: Switch) -> dict[str, str]:
-    """Return one file as a mapping from its path to its text.
+    """Return the script that starts the switch, as a mapping from its path to its text.
 
-    The file is a script. The script creates the bridge ``br0`` if it does not exist, and starts ovs-vswitchd.
+    The script creates the bridge ``br0`` if it does not exist, and starts ovs-vswitchd.
     """
     ports = " ".join(_port(switch, port) for port in switch.ports)
     create = f"ovs-vsctl --no-wait -- init -- add-br br0 -- set bridge br0 datapath_type=netdev {ports}"

@@ -156,7 +156,7 @@ def _kernel(features: dict[str, bool], uml_obstacles: list[str], kernel: str | N
 def _list_programs(lab: LabFile | None) -> Iterator[Prerequisite]:
     """Yield the results for all programs and drivers.
 
-    If ``lab`` is None, ``needed`` is true for each program and driver that a minimal lab with LXC hosts needs.
+    Without ``lab``, a minimal lab with LXC hosts determines ``needed``.
     """
     hypervisors = (Hypervisor.LXC,) if lab is None else lab.hypervisors
     groups = (

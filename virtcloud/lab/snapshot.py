@@ -95,8 +95,7 @@ def _members(entries: list[dict[str, int]]) -> VlanSet:
 def read_host(lab: Lab, host: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names of a host's interfaces, and the names of its running guests.
 
-    A shell script reads the names. In User-mode Linux, ``ip`` would take three times as long, and ``virsh`` ten times
-    as long.
+    A shell script reads the names, because ``ip`` and ``virsh`` take three and ten times as long in User-mode Linux.
     """
     lines = run_checked(lab, host, "sh", "-c", INTERFACES + RUNNING_GUESTS).splitlines()
     interfaces = [line for line in lines if not line.startswith("/")]

@@ -1,8 +1,7 @@
 """The User-mode Linux kernels of this machine: Debian's installed package, or a newer package that the lab unpacked.
 
-Before Linux 6.16, User-mode Linux intercepts the system calls of its programs with ptrace. Newer versions, which Debian
-12 and 13 lack, can use seccomp instead. Seccomp halves the processor time. Therefore :mod:`virtcloud.lab.uml_package`
-downloads a newer package.
+Versions from Linux 6.16 on, which Debian 12 and 13 lack, can use seccomp instead of ptrace to intercept system calls,
+and need half of the processor time. Therefore :mod:`virtcloud.lab.uml_package` downloads a newer package.
 """
 
 import contextlib
@@ -80,7 +79,7 @@ def read_kernel(root: Path) -> UmlKernel | None:
 
 @functools.cache
 def _read_release(program: Path, _modified: int) -> str:
-    """Return the release that a kernel prints, or "none" if the kernel does not run on this machine."""
+    """Return "none" if the kernel does not run on this machine."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         command = [str(program), "--version"]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=VERSION_S)  # noqa: S603

@@ -1,7 +1,7 @@
 """The download of User-mode Linux from Debian `SUITE`, which is newer than the release of Debian on this machine.
 
 The package is unpacked and not installed. ``make setup`` runs this module. APT verifies the package with the keys of
-debian-archive-keyring. The package lists of `SUITE` are stored separately from this machine's lists.
+debian-archive-keyring.
 """
 
 import fcntl
@@ -125,7 +125,7 @@ def _apt(folder: Path, seconds: float, *command: str) -> str:
 def store_package(package: Path, target: Path) -> UmlKernel:
     """Unpack a kernel and its modules into ``target``. Return the kernel.
 
-    If the kernel does not run with this machine's glibc, adapt the kernel. ``target`` appears only when all files are
+    A kernel that does not run with this machine's glibc is adapted. ``target`` appears only when all files are
     complete. Raise LabImpossible if the kernel does not run on this machine.
     """
     unpacked = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))

@@ -107,8 +107,8 @@ class TokenRequest(Document):
 def describe_unknown_holder(name: str, role: Role, known: Collection[str]) -> str | None:
     """Return a warning if ``name`` is not the name of a host or gateway, but a token with this role needs such a name.
 
-    ``known`` are the names of all hosts and gateways. Without hosts and gateways, return None, because administrators
-    may create tokens before they describe the sites.
+    ``known`` are the names of all hosts and gateways. Without hosts and gateways, return None: tokens may exist before
+    the topology.
     """
     if role not in ELEMENT_ROLES or not known or name in known:
         return None

@@ -48,8 +48,7 @@ class Document(BaseModel):
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Return the JSON schema. The docstring of a field is the description of the property.
 
-        With pydantic's option ``use_attribute_docstrings``, pydantic would parse the source code of every document
-        during the import.
+        pydantic's option ``use_attribute_docstrings`` would parse the source code of every document during the import.
         """
         result = handler(schema)
         properties = handler.resolve_ref_schema(result).get("properties", {})
@@ -61,9 +60,8 @@ class Document(BaseModel):
 class PlainDocument(Document):
     """A document without cached properties. Its instances are compared faster than those of other documents.
 
-    pydantic's comparison of two documents omits the values of cached properties. This omission takes most of the
-    comparison's time. A topology can contain hundreds of thousands of hosts and links, and a change of the topology
-    compares these hosts and links.
+    pydantic's comparison of two documents omits the values of cached properties, which takes most of its time. A change
+    of a topology can compare hundreds of thousands of hosts and links.
     """
 
     def __eq__(self, other: object) -> bool:
@@ -80,7 +78,7 @@ class PlainDocument(Document):
 
 
 def _read_field_docstrings(kind: type[Document]) -> Iterator[tuple[str, str]]:
-    """Yield the fields that have a docstring, and the docstrings. Yield no field if the source code is missing."""
+    """Yield the fields that have a docstring, and the docstrings, unless the source code is missing."""
     for base in inspect.getmro(kind)[: inspect.getmro(kind).index(Document)]:
         with suppress(OSError):
             definition = ast.parse(dedent(inspect.getsource(base))).body[0]
@@ -91,7 +89,7 @@ def _read_field_docstrings(kind: type[Document]) -> Iterator[tuple[str, str]]:
 
 
 def share_given_keys(documents: Iterable[Document]) -> None:
-    """Replace the sets of keys (``model_fields_set``) so that documents with the same keys share one set.
+    """Let documents with the same keys share one set of keys (``model_fields_set``).
 
     Without shared sets, each host of a topology has a separate set, which takes 730 bytes.
     """

@@ -101,7 +101,6 @@ class Fqdn(PatternText):
 
 
 def _find_name_fault(text: str) -> str | None:
-    """Return the reason why a text is no FQDN, with a remedy. Return None if this function finds no fault."""
     if "*" in text:
         return "DNS has no addresses for a wildcard; list each name"
     if not text.isascii():

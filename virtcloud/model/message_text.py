@@ -18,10 +18,7 @@ def format_event(event: str, fields: Mapping[str, object]) -> str:
 
 
 def _format_value(value: object) -> str:
-    """Return the text of a value. A text that is empty, or has blanks, quotes, '=' or control characters, is quoted.
-
-    Quoted texts are Python literals.
-    """
+    """Quote a text that is empty, or has blanks, quotes, '=' or control characters, as a Python literal."""
     text = str(value)
     return text if text.isprintable() and text and not any(mark in text for mark in " \"'=") else repr(text)
 
@@ -29,8 +26,8 @@ def _format_value(value: object) -> str:
 class OneLineFormatter(logging.Formatter):
     """A formatter that escapes control characters. Only an event with a traceback has more than one line.
 
-    Without escapes, a path or a message from a device or library could forge lines or control a reader's terminal. The
-    lines of a traceback are indented, so that a message in the traceback cannot forge an event.
+    Without escapes, a path or a message could forge lines or control a reader's terminal. The lines of a traceback are
+    indented, so that a message in the traceback cannot forge an event.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -71,10 +68,10 @@ def count_of(count: int, noun: str, plural: str = "") -> str:
 
 
 def list_known(name: str, known: Iterable[str]) -> str:
-    """Return the known names for a message about an unknown ``name``. If no name is known, return "none".
+    """Return the known names for a message about an unknown ``name``, in alphabetical order, or "none".
 
-    The names are in alphabetical order. If more than :data:`MAX_KNOWN_NAMES` names are known, return only the
-    :data:`MAX_KNOWN_NAMES` names that are alphabetically nearest to ``name``, and the number of omitted names.
+    Of more than :data:`MAX_KNOWN_NAMES` names, return the alphabetically nearest to ``name``, and the number of omitted
+    names.
     """
     names = sorted(known)
     first = max(0, min(bisect(names, name) - MAX_KNOWN_NAMES // 2, len(names) - MAX_KNOWN_NAMES))

@@ -15,8 +15,7 @@ from virtcloud.model.values import Name, PortRef
 class SitePart(Document):
     """A site and the links between its elements.
 
-    The document contains neither transports nor links to other sites, because only operators may change transports and
-    links to other sites.
+    The document contains neither transports nor links to other sites, which only operators may change.
     """
 
     site: Site

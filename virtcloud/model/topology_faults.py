@@ -68,8 +68,8 @@ def _port_faults(topology: TopologyDocument) -> Iterator[BadInput]:
 def _uses_each_port_once(topology: TopologyDocument, ports: AbstractSet[str]) -> bool:
     """Return whether all ports in use are in ``ports``, and no port has two uses.
 
-    This check is several times faster than the search for the faulty port. A port of an edge with an attachment and a
-    link has two uses, but no fault.
+    This check is several times faster than the search for the faulty port. A port of an edge may have an attachment and
+    a link.
     """
     uses = [attachment.port for site in topology.sites for attachment in site.attachments]
     uses += [link.a for link in topology.links]
@@ -128,7 +128,6 @@ def _attachment_faults(topology: TopologyDocument) -> Iterator[BadInput]:
 def _attachment_port_faults(
     topology: TopologyDocument, site: Site, port: PortRef, transport: Transport, path: Path
 ) -> Iterator[BadInput]:
-    """Yield a fault for an element of the wrong kind or site, and for an edge's port without a link to a switch."""
     kind, allowed = ("edges", site.edges) if transport.on_edges else ("switches", site.switches)
     if port.element not in {element.name for element in allowed}:
         reason = f" (transport {transport.name} is configured at provider edges)" if transport.on_edges else ""

@@ -43,9 +43,9 @@ def common_part_of(topology: Topology) -> CommonPart:
 def join_parts(common: CommonPart, parts: Mapping[Name, SitePart], former: Topology | None = None) -> Topology:
     """Return the topology that consists of these parts. The parts are not checked.
 
-    If ``parts`` lacks a site of ``common``, use this site's part in ``former``. If ``former`` is None, such a site
-    raises BadInput. If ``former`` also lacks the site, raise NotFound. The look-ups of ``former``, which are cached
-    properties such as ``sites_by_name``, are reused where possible.
+    Sites of ``common`` that ``parts`` lacks come from ``former``. Raise BadInput for such a site if ``former`` is None,
+    and NotFound if ``former`` also lacks the site. The look-ups of ``former`` (cached properties such as
+    ``sites_by_name``) are reused where possible.
     """
     sites = tuple(parts[name].site if name in parts else _require(former, name) for name in common.sites)
     known = {} if former is None else former.links_by_site
@@ -165,7 +165,7 @@ def replace_site_part(topology: Topology, part: SitePart) -> Topology:
 def _check_part(topology: Topology, former: Site, part: SitePart) -> None:
     """Raise ValidationError if a new part has a fault, by itself or together with another site.
 
-    The other checked sites are those that a link connects with the changed site, and those that have an element with
+    Only two kinds of other sites are checked: sites with a link to the changed site, and sites with an element that has
     the name of an added element.
     """
     known = {element.name for element in former.elements}
@@ -191,7 +191,7 @@ def _sites_of(topology: Topology, link: Link) -> set[Name]:
 def _derive_look_ups(before: Topology, after: Topology) -> None:
     """Compute the look-ups of ``after`` that can be derived quickly from the look-ups of ``before``.
 
-    Both topologies must have the same names of sites in the same order. All other look-ups are computed on first use.
+    Both topologies must have the same names of sites in the same order.
     """
     changed = [(old, new) for old, new in zip(before.sites, after.sites, strict=True) if old is not new]
     look_ups: dict[str, Any] = {
@@ -218,7 +218,6 @@ def _derive_look_ups(before: Topology, after: Topology) -> None:
 
 
 def _has_equal_names(before: Topology, after: Topology) -> bool:
-    """Return whether both topologies have the same sites and elements, in the same order."""
     pairs = zip(before.sites, after.sites, strict=False)
     return len(before.sites) == len(after.sites) and all(
         old is new or (old.name, _list_names(old)) == (new.name, _list_names(new))
@@ -234,8 +233,8 @@ def _list_names(site: Site) -> list[list[Name]]:
 def list_differing_links(before: Topology, after: Topology) -> tuple[list[Link], list[Link]]:
     """Return the links of ``before`` and the links of ``after``, both without unchanged groups of links.
 
-    A group consists of the links of one site, or of the links between sites. A group is unchanged if it is the same
-    object in both topologies.
+    A group is the links of one site, or the links between sites. An unchanged group is the same object in both
+    topologies.
     """
     lost, added = list[Link](), list[Link]()
     for name in dict.fromkeys((*before.links_by_site, *after.links_by_site)):

@@ -67,7 +67,7 @@ def check_total_size(guests: object) -> None:
 def _find_fault(text: str) -> str | None:
     """Return the fault of a text, or None. The result is cached, because PyYAML needs 0.2 s for 16 KiB.
 
-    The text is only parsed into nodes, so that aliases and merge keys cannot expand.
+    Aliases and merge keys cannot expand, because no values are constructed.
     """
     if (size := len(text.encode(errors="surrogatepass"))) > MAX_USER_DATA:
         return f"expected at most {MAX_USER_DATA} bytes, got {size}"

@@ -10,9 +10,9 @@ def fault_path(detail: ErrorDetails) -> list[str | int]:
 
 
 def list_validation_errors(error: ValidationError) -> list[ErrorDetails]:
-    """Return the errors. Omit the error "too short" of a list that contains invalid items.
+    """Return the errors.
 
-    This error can be wrong: pydantic does not count the invalid items of the list.
+    Omit the error "too short" of a list that contains invalid items, which pydantic does not count.
     """
     every = error.errors()
     return [
@@ -63,8 +63,7 @@ def error_path(detail: ErrorDetails) -> str:
 def locate_first_fault(error: ValidationError) -> str:
     """Return the key and the message of the first error.
 
-    pydantic's own messages do not quote the value, which may be a secret. Messages of virtcloud's validators quote the
-    value.
+    pydantic's own messages do not quote the value, which may be a secret. Messages of virtcloud's validators quote it.
     """
     first = error.errors(include_url=False, include_input=False)[0]
     key = error_path(first)

@@ -41,7 +41,6 @@ class VlanSet(frozenset[VlanId]):
 
     @classmethod
     def _checked(cls, vlan_ids: Iterable[VlanId]) -> Self:
-        """Create a set from VLAN IDs that are already valid, without validation."""
         return super().__new__(cls, vlan_ids)
 
     @classmethod
@@ -110,7 +109,7 @@ def _as_set(vlan_ids: Iterable[int]) -> VlanSet:
 
 @lru_cache(maxsize=64)
 def _parse_ranges(text: str) -> VlanSet:
-    """Parse ranges. The results are cached: many sites have the same pool, and pools are read often."""
+    """Parse ranges. The results are cached, because many sites have the same pool."""
     if len(text) > MAX_CHARACTERS:
         raise BadInput(f"expected VLAN ranges of at most {MAX_CHARACTERS} characters, got {len(text)} characters")
     parts = [part.strip() for part in text.split(",")] if text.strip() else []

@@ -68,7 +68,7 @@ def parse_yaml(text: str, source: str) -> YamlText:
 
 
 def read_document(text: str, source: str, kind: type[D]) -> D:
-    """Parse a document from YAML. JSON is also accepted, because JSON is a subset of YAML.
+    """Parse a document from YAML or JSON.
 
     ``source`` is the name of the text in messages, such as a file name. If the text is invalid, raise BadDocument that
     lists every error as ``source:line: key: expected …, got …``. Lone surrogates in ``text`` represent bytes that are
@@ -88,7 +88,7 @@ def _list_keys(kind: type[Document]) -> str:
 
 
 def _describe_similar_key(kind: type[Document], detail: ErrorDetails) -> str:
-    """Return " (similar: KEY)", with the known key most similar to an unknown key, for the end of a message, or ""."""
+    """Return " (similar: KEY)" with the known key most similar to an unknown key, or ""."""
     if detail["type"] != "extra_forbidden":
         return ""
     *path, unknown = detail["loc"]

@@ -2,7 +2,7 @@
 
 Python runs one thread at a time. A thread that computes for seconds delays other threads each time they request the
 interpreter, for example after each row that they read from SQLite. SBF therefore sets a function that pauses the
-computing thread (``sbf_service/large_documents.py``). Without such a function, yield points do nothing.
+computing thread (``sbf_service/large_documents.py``).
 """
 
 from collections.abc import Callable, Iterable, Iterator

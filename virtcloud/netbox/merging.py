@@ -99,7 +99,6 @@ class _Merger:
         return site.model_copy(update={"switches": tuple(switches.values()), "hosts": tuple(hosts.values())})
 
     def _remove_moved(self, sites: dict[Name, Site], notes: list[str]) -> None:
-        """Remove each element from its former site if the import from NetBox has added the element to another site."""
         for device in self.translation.devices:
             if device.name not in {element.name for element in sites[device.site].elements}:
                 continue
@@ -122,10 +121,9 @@ class _Merger:
         )
 
     def _remaining_links(self) -> Iterator[Link]:
-        """Yield the links of SBF's topology that remain.
+        """Yield the links of SBF's topology that remain: neither port has a link in NetBox.
 
-        A link remains if neither of its ports has a link in NetBox. If ``prune`` is true, NetBox must also lack at
-        least one of the link's two devices.
+        If ``prune`` is true, NetBox must also lack at least one of the link's two devices.
         """
         linked = {end for pair in self.translation.links for end in pair}
         known = {device.name for device in self.translation.devices}

@@ -116,7 +116,7 @@ def _read(file: NetBoxFile, noun: str, query: Callable[[], Collection[Any]]) -> 
     """Return all objects of a query, from all pages. Convert the libraries' errors to exceptions of virtcloud.
 
     If an object is deleted between two pages, the next page begins one object too late. Therefore raise
-    ServiceUnreachable if the number of objects differs from the number in NetBox's first answer.
+    ServiceUnreachable if the number of objects differs from NetBox's first answer.
     """
     import pynetbox  # noqa: PLC0415 - an optional library
 
@@ -141,11 +141,7 @@ def _read(file: NetBoxFile, noun: str, query: Callable[[], Collection[Any]]) -> 
 
 
 def _cause(error: BaseException) -> str:
-    """Return the text of the original error: the last error in the chain of causes of ``error``.
-
-    Omit the texts of the other errors in the chain, which libraries raised when they converted the original error. If
-    the original error has no text, return the name of its type.
-    """
+    """Return the text of the last error in the chain of causes of ``error``, or else the name of its type."""
     while (former := error.__cause__ or (None if error.__suppress_context__ else error.__context__)) is not None:
         error = former
     return str(getattr(error, "strerror", None) or error) or type(error).__name__

@@ -1,8 +1,8 @@
 """Translates NetBox's devices, cables and VLANs to elements, links and pools. Pure.
 
-Cables are followed through patch panels: NetBox reports the endpoints of an interface's path (``connected_endpoints``).
-A device's custom fields take precedence: ``virtcloud_name`` over the device's name in NetBox, ``virtcloud_platform``
-over the platform in NetBox, and ``virtcloud_credential`` over the credential in the import's settings.
+Cables are followed through patch panels (``connected_endpoints``). A device's custom fields take precedence:
+``virtcloud_name`` over the device's name in NetBox, ``virtcloud_platform`` over the platform in NetBox, and
+``virtcloud_credential`` over the credential in the import's settings.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -77,7 +77,7 @@ class _Translator:
         return None
 
     def _masters(self) -> dict[int, int]:
-        """Return a mapping from each member of a virtual chassis to the chassis's master, both as device IDs.
+        """Return the master of each member of a virtual chassis, both as device IDs.
 
         The masters are not among the keys. Omit members whose chassis has no master in NetBox's data. SBF's topology
         has one element for a chassis, with the name of the master.
@@ -88,10 +88,10 @@ class _Translator:
         return {member: master for member, master in masters.items() if master and master in known - {member}}
 
     def _device_names(self, sites: Mapping[int, Name], masters: Mapping[int, int]) -> dict[int, Name]:
-        """Return the name of each device, by the device's ID. Omit devices with an invalid name.
+        """Return the name of each device, by the device's ID. Record a problem for each invalid or repeated name.
 
-        Also omit the devices in ``masters``, and devices whose site is not in ``sites``. Of several devices with the
-        same name, return only the first. Record a problem for each invalid or repeated name.
+        Omit devices with such a name, the devices in ``masters``, and devices whose site is not in ``sites``. The first
+        of several devices with the same name is not omitted.
         """
         names: dict[int, Name] = {}
         owners: dict[Name, int] = {}
@@ -147,9 +147,9 @@ class _Translator:
         yield from (link for link in links if all(len(peers[end]) == 1 for end in link))
 
     def _end(self, element: Name, row: Row) -> PortRef | None:
-        """Return the port for an interface: the aggregate that contains the interface, or else the interface itself.
+        """Return the port for an interface: the aggregate that contains it, or else the interface itself.
 
-        Return None for an invalid name.
+        None: invalid name.
         """
         text = str((row.get("lag") or row)["name"])
         if PortName.matches(text):

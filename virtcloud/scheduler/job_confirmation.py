@@ -1,7 +1,6 @@
 """Confirms jobs to SBF. SBF requires this confirmation before it creates a cluster that a host requested for a job.
 
-The prologue of a job waits for the confirmation. Therefore a separate thread confirms jobs, independently of the rounds
-that compare jobs with clusters.
+A separate thread confirms jobs, because a job's prologue waits for the confirmation.
 """
 
 import threading
@@ -55,8 +54,8 @@ def confirm_requested_jobs(
 ) -> float:
     """Wait for SBF's next queries about jobs and answer them. Return the seconds to pause before the next call.
 
-    Errors of the batch system and of SBF are logged and not raised, because SBF repeats unanswered queries. An invalid
-    answer about one job does not affect the other jobs. ``beat`` reports progress.
+    Errors of the batch system and of SBF are only logged, because SBF repeats unanswered queries. ``beat`` reports
+    progress.
     """
     pause = 0.0
     try:
@@ -81,7 +80,7 @@ def _confirm_job(  # noqa: PLR0913, PLR0917 - the collaborators of its caller
     names: Mapping[str, str],
     log: Log,
 ) -> float:
-    """Answer a query about one job. Return the seconds to pause afterwards. Raise the errors of SBF."""
+    """Return the seconds to pause afterwards. Raise the errors of SBF."""
     number = parse_job_number(key, server)
     if number is None:
         return PAUSE_S

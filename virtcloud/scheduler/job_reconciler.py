@@ -105,8 +105,7 @@ def observe(scheduler: Scheduler, clusters: ClusterApi) -> ServerObservation:
 def belongs_to_server(cluster: ClusterView, server: SchedulerServer) -> bool:
     """Return whether a batch system requested the cluster for a job of this server.
 
-    The function checks the caller who created the cluster (``created_by``) and the job ID in the cluster's key. If an
-    old SBF did not record the caller, only the key is checked.
+    If an old SBF did not record the caller (``created_by``), only the job ID in the cluster's key is checked.
     """
     is_for_job = cluster.created_by is None or cluster.created_by.startswith(BATCH_PREFIXES)
     return is_for_job and parse_job_number(cluster.key, server) is not None
@@ -172,7 +171,6 @@ class JobReconciler:
         return self._report(observed, at)
 
     def _act(self, observed: Observation, report_progress: Callable[[], None]) -> Iterator[Alert]:
-        """Decide after a complete observation. End and extend clusters. Yield the resulting alerts."""
         decision = decide(observed, self._mismatches, self._clocks.monotonic(), self._rules)
         self._mismatches = decision.mismatches
         yield from decision.alerts

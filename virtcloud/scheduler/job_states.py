@@ -60,8 +60,7 @@ class SchedulerServer:
 def job_cluster_key(number: str, server: SchedulerServer) -> ClusterKey:
     """Return the key of a job's cluster: the job's ID in lower case.
 
-    Raise SchedulerUnavailable if the job's ID is not a valid key, because such an ID shows that the batch system's
-    answer is invalid.
+    Raise SchedulerUnavailable if the job's ID is not a valid key: the batch system's answer is then invalid.
     """
     try:
         return ClusterKey(f"{number}.{server.name}".lower())

@@ -104,7 +104,7 @@ def parse_nodes(result: CommandResult) -> dict[str, str]:
 
 
 def _parse_json(result: CommandResult) -> dict[str, Any]:
-    """Parse a JSON object. Older versions of OpenPBS write control characters in strings unescaped."""
+    """Older versions of OpenPBS write control characters in strings unescaped."""
     value = json.loads(result.out, strict=False)
     if not isinstance(value, dict):
         raise ValueError(result.out[:80])  # noqa: TRY004 - the same error as for text that is not JSON
@@ -171,7 +171,7 @@ class OpenPbsScheduler:
     def server(self) -> SchedulerServer:
         """Return the server.
 
-        Raise SchedulerUnavailable if the server does not serve, for example while it reads its jobs after a start.
+        Raise SchedulerUnavailable if the server does not serve, for example during its start.
         """
         return parse_server(self._run(("qstat", "-B", "-f", "-F", "json")))
 
@@ -197,7 +197,6 @@ class OpenPbsScheduler:
         return parse_nodes(self._run(("pbsnodes", "-a", "-F", "json")))
 
     def _read(self, numbers: Sequence[str], server: SchedulerServer) -> dict[ClusterKey, SchedulerJob]:
-        """Read jobs. If the output is not JSON, read each job separately."""
         try:
             return parse_jobs(self._run(("qstat", "-f", "-F", "json", *numbers)), server)
         except ValueError:

@@ -21,7 +21,7 @@ def find_unfit_nodes(
     """Return an alert for each node that is not a host in the topology. Skip nodes that match a pattern of ``apart``.
 
     ``nodes`` maps nodes to their host names. ``names`` is the setting ``hosts``, which maps nodes to their names in
-    SBF's topology. ``apart`` is the setting of the same name. Both settings can contain names of nodes and host names.
+    SBF's topology. Both ``names`` and ``apart`` can contain names of nodes and host names.
     """
     alerts: list[Alert] = []
     for node, host in sorted(nodes.items()):
@@ -42,8 +42,7 @@ def _check_node(node: str, name: str, topology: Topology) -> Iterator[Alert]:
 class NodeWatch:
     """Checks the nodes at the interval ``nodes_interval``. Between two checks, the alerts of the last check apply.
 
-    After a check with alerts, the next check follows after ``ALERT_SHARE`` of the interval. Therefore an alert ends
-    soon after an administrator has added the missing host.
+    After a check with alerts, the next check follows after ``ALERT_SHARE`` of the interval, so that an alert ends soon.
     """
 
     def __init__(

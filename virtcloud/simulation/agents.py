@@ -86,9 +86,7 @@ class SimulatedAgent:
     def reconcile_once(self) -> None:
         """Wait at most ``POLL_S`` seconds for a new wanted document, and confirm the document.
 
-        Then report traffic if a report is due.
-
-        If the element was switched off before the confirmation, neither confirm nor report. Raise the errors of the
+        Then report traffic if a report is due. Do neither if the element was switched off. Raise the errors of the
         calls to SBF.
         """
         document = self.sbf.wanted(self.element, self._revision, POLL_S)
@@ -119,8 +117,7 @@ class SimulatedAgent:
 def simulate_counters(network: str, element: str, now: float) -> SegmentCounters:
     """Return the counters of a segment whose traffic is a wave. ``now`` is Unix time in seconds. Pure.
 
-    The counters are the integral of the wave since 1970. Therefore a restart of the simulation does not reset the
-    counters.
+    The counters are the integral of the wave since 1970, so a restart of the simulation does not reset them.
     """
     phase = sum(f"{network}{element}".encode()) % 100 / 100
     received, sent = (_integrate_wave(now, phase + shift) for shift in (0.0, 0.3))

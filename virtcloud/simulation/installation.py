@@ -160,8 +160,8 @@ def _tail(folder: SimulationFolder) -> str:
 def furnish(sbf: SbfClient, folder: SimulationFolder, site_count: int) -> None:
     """Store the simulated sites, unless SBF has a topology of an earlier run. Create missing user tokens.
 
-    If a user token is missing, also set the pool of each site whose pool is empty. The first start creates the tokens
-    last, so a missing token can mean that the first start was interrupted before it had set all pools.
+    The first start creates the tokens last. So if a token is missing, also set empty pools, which an interrupted start
+    left.
     """
     try:
         sbf.topology()

@@ -23,7 +23,7 @@ MOVED: Final = "the network of this cluster has changed"
 
 
 class NetworkGrant(NamedTuple):
-    """A device's grant, and the network that the device may join."""
+    """A device's grant in a network."""
 
     network: str
     """ID of the cluster that created the network."""
@@ -39,8 +39,8 @@ DeviceGrants = Mapping[str, NetworkGrant]
 class DeviceRequest(NamedTuple):
     """A device that OpenVPN has authenticated, and that waits for the agent's decision.
 
-    ``client`` and ``key`` are OpenVPN's numbers of the connection and of its TLS key. ``renews`` is true if the device
-    is already connected and renews its keys.
+    ``client`` and ``key`` are OpenVPN's numbers of the connection and of its TLS key. ``renews``: the device is already
+    connected.
     """
 
     client: int
@@ -52,7 +52,7 @@ class DeviceRequest(NamedTuple):
 
 
 class DeviceSession(Document):
-    """A connection that the agent admitted. A restarted agent recognizes open connections by the recorded sessions."""
+    """A connection that the agent admitted. The recorded sessions survive a restart of the agent."""
 
     client: int
     key: int | None = None
@@ -84,8 +84,7 @@ def decide(
 ) -> NetworkGrant:
     """Return the grant and the network of a device. Raise Forbidden with the reason if the device may not connect.
 
-    ``session`` is the open session of a device that renews its keys. The device must use the certificate of this
-    session.
+    ``session`` is the open session of a device that renews its keys.
     """
     granted = grants.get(request.fingerprint)
     if granted is None or (session is not None and session.fingerprint != request.fingerprint):
@@ -98,8 +97,8 @@ def decide(
 def is_renewal(request: DeviceRequest, session: DeviceSession | None, now: datetime) -> bool:
     """Return whether a device renews the keys of ``session`` before the session's end and with its certificate.
 
-    Without a wanted document, the agent cannot call `decide`, and permits such renewals. Otherwise a session would end
-    with its keys, before its ``expires_at``.
+    An agent without a wanted document permits these renewals. Otherwise a session would end with its keys, before its
+    ``expires_at``.
     """
     if session is None or session.fingerprint != request.fingerprint:
         return False
@@ -136,7 +135,7 @@ def list_options(granted: NetworkGrant) -> Iterator[str]:
 
 
 class EndedSession(NamedTuple):
-    """A session that must end. ``connects_again``: whether the agent requests the device to connect again at once."""
+    """A session that must end. ``connects_again``: whether the device should connect again at once."""
 
     session: DeviceSession
     reason: str
@@ -148,8 +147,7 @@ def find_ended_sessions(
 ) -> Iterator[EndedSession]:
     """Yield the sessions that must end. ``grants`` is None until the agent has received a wanted document.
 
-    While ``grants`` is None, a session ends at its ``expires_at``: the end of the lease, as an earlier agent process
-    last knew it.
+    While ``grants`` is None, a session ends at its ``expires_at``.
     """
     for session in sessions:
         granted = None if grants is None else grants.get(session.fingerprint)

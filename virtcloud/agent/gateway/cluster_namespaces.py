@@ -43,16 +43,10 @@ class NamespaceKernel(Protocol):
         """Return all interfaces."""
 
     def add_namespace_veth(self, name: str, peer: str, descriptor: int, mtu: int, mac: str | None = None) -> int:
-        """Create a veth pair: ``name`` in the main namespace, and ``peer`` in the namespace of an open descriptor.
-
-        Return the index of ``name``.
-        """
+        """Create a veth pair from ``name`` to ``peer``, which is in an open namespace. Return the index of ``name``."""
 
     def set_up_link(self, index: int, name: str, addresses: tuple[str, ...]) -> None:
-        """Set the addresses of the gateway's end of a link, and set this end up.
-
-        Also enable the forwarding of IPv4 packets that arrive at this end.
-        """
+        """Set the addresses of the gateway's end of a link, set this end up, and enable its IPv4 forwarding."""
 
     def change(self, index: int, **values: Any) -> None:  # noqa: ANN401 - netlink's attributes
         """Change ``name``, ``alias``, ``mtu``, ``master`` or ``up`` of an interface."""
@@ -152,7 +146,7 @@ class ClusterNamespaces:
     def receive(self, segments: Sequence[Segment]) -> None:
         """Write the gateway's changed own addresses to the namespaces that have a link to the outside (`has_link`).
 
-        If no network in ``segments`` has a router, do nothing. Log errors; the next call tries again.
+        Log errors; the next call tries again.
         """
         if not any(segment.router is not None for segment in segments):
             return
@@ -178,7 +172,7 @@ class ClusterNamespaces:
         )
 
     def _correct(self, segments: Iterable[Segment]) -> bool:
-        """Write the addresses to the namespaces of ``segments``. Return whether every namespace accepted them."""
+        """Return whether every namespace accepted the addresses."""
         with ExitStack() as stack, self._sets_lock:
             # Read within the lock, so that no thread overwrites newer addresses with older addresses.
             gateway = self._addresses
@@ -215,7 +209,7 @@ class ClusterNamespaces:
         *,
         is_inside: bool,
     ) -> int:
-        """Create the port or correct its faults. Return its index. The port is the pair's end on the bridge."""
+        """Return the index of the port's end on the bridge."""
         name, temporary = names.gateway_port_name(segment.vlan), names.temporary_gateway_port_name(segment.vlan)
         port = interfaces.get(name)
         owner = names.cluster_of_alias(port.alias) if port is not None else None
@@ -236,7 +230,6 @@ class ClusterNamespaces:
     def _ensure_link(
         self, segment: Segment, interfaces: dict[str, KernelInterface], descriptor: int, *, is_inside: bool
     ) -> None:
-        """Create the link or correct its faults. If the network needs no link (`has_link`), delete the link."""
         for interface in interfaces.values():
             is_link = names.vlan_of_outside_link(interface.name) is not None
             is_former = not has_link(segment) or not is_inside

@@ -1,7 +1,6 @@
 """The routes that the kernel creates for the addresses of an interface. Pure.
 
-`namespace_program` uses this module too, so the module imports only the standard library. The agent of every host
-imports this module, but not `namespace_program`, which loads the C library.
+`namespace_program` uses this module too, so the module imports only the standard library.
 """
 
 import ipaddress
@@ -11,7 +10,7 @@ from collections.abc import Iterable, Iterator
 def list_connected(device: str, addresses: Iterable[str]) -> Iterator[str]:
     """Yield the routes to an interface's networks, such as "10.0.0.0/24 dev eth0".
 
-    The kernel creates no such route for the address of a single host.
+    There is no such route for the address of a single host.
     """
     for address in map(ipaddress.ip_interface, addresses):
         if address.network.prefixlen < address.max_prefixlen:

@@ -1,10 +1,9 @@
 """The limit of TCP connections from one client to the gateway's OpenVPN server.
 
 OpenVPN counts each TCP connection as a device, and closes a connection without data only after two minutes. Without a
-limit, one computer could therefore use up the server's `MAX_DEVICES` connections. A source is an IPv4 address, or an
-IPv6 network with prefix length 64, because a computer can use any address of its IPv6 network. If a source has
-`PER_SOURCE` open connections, the packet filter rejects further connections from this source. If the kernel refuses the
-packet filter, there is no limit, and the agent logs a warning.
+limit, one computer could use up the server's `MAX_DEVICES` connections. Therefore the packet filter accepts at most
+`PER_SOURCE` open connections from one source: an IPv4 address, or an IPv6 network with prefix length 64. If the kernel
+refuses the packet filter, there is no limit, and the agent logs a warning.
 """
 
 from typing import Final
@@ -36,7 +35,7 @@ class ConnectionLimits:
     """The packet filter of the gateway's OpenVPN server. All operations are idempotent."""
 
     def __init__(self) -> None:
-        """Create the object. The methods access the packet filter in the network namespace of the calling thread."""
+        """Use the packet filter in the network namespace of the thread that calls the methods."""
         self._tables = KernelTables()
         self._is_supported = True
 

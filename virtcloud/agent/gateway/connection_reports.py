@@ -31,7 +31,7 @@ class ConnectionsApi(Protocol):
 
 
 class ConnectionReport(Generic[C]):
-    """Reports one kind of connections. A host that never had a server of this kind sends no reports."""
+    """Reports one kind of connections."""
 
     def __init__(
         self, kind: str, read: Callable[[], tuple[C, ...] | None], send: Callable[[tuple[C, ...]], object]
@@ -48,8 +48,8 @@ class ConnectionReport(Generic[C]):
     def report(self) -> bool:
         """Report the connections, and log errors. Return False if the report must be repeated soon.
 
-        An empty report is sent after a report with connections. An empty report is also sent as a server's first
-        report, because connections may have ended while no agent was running.
+        Also send an empty report after a report with connections, and as a server's first report: connections may have
+        ended while no agent was running.
         """
         read = self._read()
         connections = read or ()
@@ -78,10 +78,9 @@ class ConnectionReporter:
         read_ssh: Callable[[], tuple[SshConnection, ...] | None] = lambda: None,
         interval_s: float = INTERVAL_S,
     ) -> None:
-        """Create a reporter.
+        """``read`` returns the VPN connections, or None on a host without a VPN server.
 
-        ``read`` returns the VPN connections, or None on a host without a VPN server. ``read_ssh`` returns the SSH
-        connections, or None on a host without an sshd for users.
+        ``read_ssh`` returns the SSH connections, or None on a host without an sshd for users.
         """
         self._vpn = ConnectionReport(
             "vpn", read, lambda found: sbf.report_connections(gateway, VpnConnections(connections=found))
@@ -98,7 +97,7 @@ class ConnectionReporter:
         start("connections", self._run, MAX_IDLE_S)
 
     def notice_change(self) -> None:
-        """Wake the reporting thread, because connections changed. Thread-safe."""
+        """Wake the reporting thread. Thread-safe."""
         self._changed.set()
 
     def stop(self) -> None:

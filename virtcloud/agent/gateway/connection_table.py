@@ -1,8 +1,8 @@
 """Removes connections of ended publications from the kernel's connection table (ctnetlink, nf_conntrack_netlink.h).
 
-A publication is a port of the gateway that leads to a guest. When a publication ends, the packet filter drops the
-packets of its open connections. But a connection's entry remains while the client sends packets. If the port is later
-published for another guest, a UDP client with the same source port would reach the former guest.
+A publication is a port of the gateway that leads to a guest. A connection's entry remains while the client sends
+packets, even after the publication's end. If the port is later published for another guest, a UDP client with the same
+source port would reach the former guest.
 
 `namespace_program` uses this module too, so the module imports only the standard library.
 """
@@ -37,11 +37,7 @@ Links = Collection[IPv4Network | IPv6Network]
 
 
 class Translation(NamedTuple):
-    """The translation of a connection's destination (DNAT).
-
-    ``address`` and ``port`` are the destination before the translation. ``target`` and ``target_port`` are the
-    destination after the translation.
-    """
+    """The translation (DNAT) of a destination, from ``address`` and ``port`` to ``target`` and ``target_port``."""
 
     protocol: str
     address: str
@@ -53,8 +49,8 @@ class Translation(NamedTuple):
 def remove_ended_connections(current: Collection[Translation], links: Links) -> int:
     """Remove the entries of connections whose translation is not in ``current``. Return the number of removed entries.
 
-    Remove only entries whose original or translated destination is in a network of ``links``. Raise OSError if the
-    kernel has no connection table, or refuses a removal.
+    Keep entries whose destinations are both outside the networks of ``links``. Raise OSError if the kernel has no
+    connection table, or refuses a removal.
     """
     removed = 0
     for family in (socket.AF_INET, socket.AF_INET6):

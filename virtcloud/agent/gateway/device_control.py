@@ -1,8 +1,7 @@
 """Control of the devices at one OpenVPN server: admits and refuses devices, and ends connections without a grant.
 
-A thread reads the server's management socket. The thread decides by the latest wanted document and the agent's clock.
-So a connection ends when its grant ends, even if SBF does not answer. Without a wanted document, the agent only permits
-the connections of an earlier agent process to renew their keys.
+A connection ends with its grant, by the agent's clock.  Without a wanted document, the agent only permits the
+connections of an earlier agent process to renew their keys.
 
 The agent ends a connection with two commands: a notice with the reason, and, `NOTICE_S` seconds after the answer to the
 notice, the end. After a notice alone, OpenVPN would accept the device's frames for another 5 s. Without the pause, a
@@ -146,7 +145,7 @@ class DeviceControl:
         self.wake()
 
     def run(self) -> None:
-        """Control the devices. Return when `stop` was called, the server ended, or an error occurred."""
+        """Control the devices until `stop` is called, the server ends, or an error occurs."""
         try:
             while not self._stopping.is_set():
                 self._last_check = time.monotonic()
@@ -163,7 +162,6 @@ class DeviceControl:
             self._record_changes()
 
     def _lose(self, reason: str) -> None:
-        """Record why the control ends."""
         self._ended = reason
         self._sessions, self._is_changed = {}, True
         log.warning("vpn_server_lost", protocol=self._protocol, reason=reason)
@@ -206,7 +204,7 @@ class DeviceControl:
         self._end_due()
 
     def _update_ends(self, grants: DeviceGrants) -> None:
-        """Store the present end of each lease, which a later agent process without a wanted document applies."""
+        """Store the present end of each lease for a later agent process without a wanted document."""
         for session in self.sessions:
             granted = grants.get(session.fingerprint)
             if granted is not None and granted.grant.expires_at != session.expires_at:
@@ -239,8 +237,8 @@ class DeviceControl:
     def _end(self, ended: EndedSession) -> None:
         """Send a notice to the device of a connection. `_end_due` later closes the connection.
 
-        After the notice REPLACED, OpenVPN closes the connection itself. `_end_due` must then send no command: the
-        command would also close the profile's new connection.
+        After the notice REPLACED, OpenVPN closes the connection itself. A command of `_end_due` would also close the
+        profile's new connection.
         """
         session = ended.session
         if session.client in self._ending:

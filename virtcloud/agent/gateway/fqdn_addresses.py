@@ -1,7 +1,6 @@
-"""The addresses of the FQDNs of destinations. A thread regularly queries the gateway's own resolver.
+"""The addresses of the FQDNs of destinations, from regular queries of the gateway's own resolver.
 
-The addresses are recorded in a file. So after a restart, recorded addresses are admitted even before the resolver
-answers.
+After a restart, the recorded addresses are admitted before the resolver answers.
 """
 
 import json
@@ -112,7 +111,7 @@ class FqdnAddresses:
         sbf: str = "",
         interval_s: float = INTERVAL_S,
     ) -> None:
-        """Create an object with records in the file ``path``. All names will be resolved every ``interval_s`` seconds.
+        """Use the records in the file ``path``, and resolve all names every ``interval_s`` seconds.
 
         ``sbf`` is the URL of SBF, whose addresses are not admitted. Until SBF's name was resolved once, no new
         addresses are admitted.
@@ -137,7 +136,7 @@ class FqdnAddresses:
     def request(self, wanted: Mapping[Fqdn, PortName]) -> None:
         """Resolve the names in ``wanted`` from now on. Delete the records of all other names.
 
-        Each value is the interface towards the outside through which the gateway must reach the name's addresses.
+        Each value is the interface through which the gateway must reach the name's addresses.
         """
         with self._lock:
             former = self._load()
@@ -149,7 +148,7 @@ class FqdnAddresses:
                 self._store()
 
     def list_admitted(self, destination: Destination) -> frozenset[str]:
-        """Return those addresses of a destination's names to which guests may open connections."""
+        """Return the addresses of a destination's names to which guests may open connections."""
         with self._lock:
             return frozenset(list_admitted(destination, self._records or {}))
 

@@ -60,8 +60,7 @@ class FqdnRecord:
 def merge_answer(former: FqdnRecord, answer: FqdnAnswer, find_fault: FindFault, now: float) -> FqdnRecord:
     """Return the record of a name after an answer. ``now`` is the Unix time in seconds.
 
-    If the host's clock was set back, a recorded time can be later than ``now``. Such a time is replaced by ``now``:
-    otherwise, the address would stay admitted until the clock has reached the recorded time again.
+    A recorded time after ``now`` is replaced by ``now``, because the host's clock may have been set back.
     """
     kept = {address: since for address, since in former.addresses.items() if find_fault(address) is None}
     if answer.is_temporary:
@@ -82,7 +81,7 @@ def merge_answer(former: FqdnRecord, answer: FqdnAnswer, find_fault: FindFault, 
 
 
 def list_admitted(destination: Destination, records: Mapping[Fqdn, FqdnRecord]) -> set[str]:
-    """Return those addresses of a destination's names to which guests may open connections."""
+    """Return the addresses of a destination's names to which guests may open connections."""
     found = {address for fqdn in destination.fqdns if fqdn in records for address in records[fqdn].addresses}
     return {address for address in found if not _is_unlisted(address, destination)}
 

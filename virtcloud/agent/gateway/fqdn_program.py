@@ -1,9 +1,9 @@
 """Resolves names with the system's resolver.
 
 The agent runs `main` as a child process with ``python -I -S``, so this module and the module that it imports use only
-the standard library. A thread in getaddrinfo(3) cannot be interrupted. Therefore the agent kills this program after a
-time limit. The program runs without privileges, because it parses answers of untrusted DNS servers. The input is a JSON
-array of names. The output is one line of JSON for each name, written as soon as the resolver answers.
+the standard library. The agent kills the program after a time limit, because getaddrinfo(3) cannot be interrupted. The
+program runs without privileges, because it parses answers of untrusted DNS servers. The input is a JSON array of names.
+The output is one line of JSON for each name, written as soon as the resolver answers.
 """
 
 import json
@@ -30,7 +30,7 @@ FINAL_ERRORS = {
 
 
 def main() -> None:
-    """Read names from the standard input, resolve them, and print the answers."""
+    """Resolve the names from the standard input, and print the answers."""
     names = json.load(sys.stdin)
     limit_resources()
     if os.geteuid() == 0:

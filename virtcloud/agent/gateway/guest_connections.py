@@ -1,7 +1,7 @@
 """TCP connections from a gateway to guests, made in the network namespace of the guests' cluster.
 
-Clusters may have the same addresses, so the agent cannot connect in its own namespace. A process enters the cluster's
-namespace, connects, and passes the connected socket to the agent.
+Clusters may have the same addresses. Therefore a process enters the cluster's namespace, connects, and passes the
+connected socket to the agent.
 """
 
 import array

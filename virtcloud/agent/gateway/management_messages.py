@@ -1,8 +1,6 @@
 """The messages of OpenVPN's management interface (management-notes.txt of OpenVPN 2.6): parser and commands. Pure.
 
-For a device that waits for a decision, OpenVPN sends a line ``>CLIENT:CONNECT`` or ``>CLIENT:REAUTH``. Lines
-``>CLIENT:ENV,NAME=VALUE`` follow; the last line is ``>CLIENT:ENV,END``. The device chooses the values whose names begin
-with ``IV_`` or ``UV_``, and can choose no other value.
+The device chooses the values whose names begin with ``IV_`` or ``UV_``, and can choose no other value.
 """
 
 import re
@@ -79,7 +77,7 @@ class MessageParser:
     _rows: list[ClientRow] = field(default_factory=list)
 
     def feed(self, line: str) -> ManagementEvent | None:
-        """Parse one line. Return an event if this line is the last line of the event; otherwise return None."""
+        """Parse one line. Return the event that ends with this line, or None."""
         if line.startswith(">CLIENT:"):
             return self._feed_client(line.removeprefix(">CLIENT:"))
         if line.startswith(">FATAL:"):
@@ -140,7 +138,7 @@ def _parse_row(fields: list[str]) -> ClientRow:
 
 
 def _format_row_remote(text: str) -> str:
-    """Return the address and port of a row as `_format_remote` does.
+    """Return the address and port of a row as `_format_remote` does, or "" without an IP address.
 
     Return "" if ``text`` contains no IP address. Also return "" for an IPv6 address without brackets, because OpenVPN
     2.6 prints such an address without the port. Later versions print the protocol before the address.
@@ -157,7 +155,7 @@ def _format_row_remote(text: str) -> str:
 
 
 def render_admission(request: DeviceRequest, options: Iterable[str]) -> str:
-    """Return the command that admits a device. If the device renews its keys, the command contains no options."""
+    """Return the command that admits a device. A device that renews its keys gets no options."""
     if request.renews:
         return f"client-auth-nt {request.client} {request.key}"
     return "\n".join((f"client-auth {request.client} {request.key}", *options, "END"))
@@ -171,7 +169,7 @@ def render_refusal(request: DeviceRequest, reason: str) -> str:
 def render_notice(client: int, reason: str, *, connects_again: bool) -> str:
     """Return the command that sends a device the reason why its connection ends.
 
-    OpenVPN closes the connection 5 s later. If ``connects_again`` is true, the device connects again at once.
+    OpenVPN closes the connection 5 s later.
     """
     return f'{KILL} {client} "{"RESTART" if connects_again else "HALT"},{reason}"'
 

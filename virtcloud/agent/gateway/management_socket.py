@@ -42,8 +42,7 @@ class UnixManagementSocket:
     def __init__(self, path: Path, limit_s: float = CONNECT_S, has_ended: Callable[[], bool] = lambda: False) -> None:
         """Connect to the socket at ``path``, and wait at most ``limit_s`` seconds until the server listens.
 
-        ``has_ended`` returns whether the server has ended. Raise Unreachable if the server has ended or the time limit
-        is exceeded.
+        Raise Unreachable if the server has ended or the time limit is exceeded.
         """
         self._path = path
         self._parser = MessageParser()
@@ -103,8 +102,7 @@ class UnixManagementSocket:
 def wait_for_event(connection: ManagementSocket, kind: type[ManagementEvent], count: int = 1) -> list[ManagementEvent]:
     """Receive events until ``count`` events of this kind have arrived. Return all received events in order.
 
-    If OpenVPN ends, raise Unreachable, with OpenVPN's reason if OpenVPN sent a reason. Also raise Unreachable if the
-    events do not arrive within `ANSWER_S` seconds.
+    Raise Unreachable, with OpenVPN's reason if there is one, if OpenVPN ends or `ANSWER_S` seconds have passed.
     """
     events: list[ManagementEvent] = []
     deadline = time.monotonic() + ANSWER_S

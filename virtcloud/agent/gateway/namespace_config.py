@@ -1,14 +1,12 @@
 """The network namespace of a gateway in a network: its interfaces, its sysctls and its packet filters. Pure.
 
-Clusters may have identical addresses. Therefore a gateway has a separate namespace for each network in which the
-gateway has addresses. The interface `DEVICE` of the namespace is a bridge, whose only port, `PORT`, is connected to the
-network's bridge. So the packet filter can have the family ``bridge``: every kernel that can filter guests' frames
-supports this family.
+Clusters may have identical addresses, so a gateway has a separate namespace for each network in which it has addresses.
+The interface `DEVICE` of the namespace is a bridge, whose only port, `PORT`, is connected to the network's bridge. So
+the packet filter can have the family ``bridge``: every kernel that can filter guests' frames supports this family.
 
 Guests and devices can ping the gateway's addresses, and use the gateway's file server if there is one. At these
 addresses, the filter accepts new TCP connections (SYN without ACK, RFC 9293) only to the file server. The filter drops
-fragments, because their flags cannot be checked. The namespace forwards packets only if the network has a link to the
-outside (`outside_links`).
+fragments, because their flags cannot be checked.
 """
 
 from collections.abc import Iterable
@@ -139,7 +137,7 @@ def _make_filter(segment: Segment, routed: tuple[str, ...] = ()) -> OwnedTable:
 
 
 def _list_routed(own: tuple[str, ...]) -> tuple[str, ...]:
-    """Return rules that accept packets to other addresses than ``own``. The table `ROUTING` filters these packets."""
+    """Return rules that accept packets to other addresses than ``own``, which the table `ROUTING` filters."""
     addresses = [ip_interface(text).ip for text in own]
     own4, own6 = (", ".join(str(one) for one in addresses if one.version == version) for version in (4, 6))
     return (
@@ -151,9 +149,8 @@ def _list_routed(own: tuple[str, ...]) -> tuple[str, ...]:
 def make_routing(segment: Segment, list_admitted: ListAdmitted = admit_none, gateway: Iterable[str] = ()) -> OwnedTable:
     """Return the table `ROUTING`, which filters forwarded packets and translates their addresses.
 
-    ``gateway`` are the addresses of the gateway's own network stack. The table drops packets to these addresses. The
-    filter in the gateway's main namespace (`outside_links`) also drops these packets, but an administrator may remove
-    that filter by mistake.
+    The table drops packets to ``gateway``, the addresses of the gateway's own network stack. The filter in the main
+    namespace (`outside_links`) also drops these packets, but an administrator may remove that filter by mistake.
     """
     own = (*segment.gateway_addresses, *(segment.router.addresses if segment.router else ()))
     rules = make_inner_rules(segment, DEVICE)

@@ -18,9 +18,9 @@ from virtcloud.model.wanted import Segment
 class ObservedNamespace:
     """A gateway's namespace in a network.
 
-    ``state`` is the state that `namespace_program` read, or None if there is no namespace. ``ports`` contains the
-    faults of the ports on the network's bridges, by VLAN ID. ``links`` contains the faults of the links to the outside,
-    by VLAN ID. A port or link without faults has an empty tuple.
+    ``state`` is the state that `namespace_program` read, or None if there is no namespace. ``ports`` and ``links``
+    contain the faults of each port on the network's bridges and of each link to the outside, by VLAN ID. A port or link
+    without faults has an empty tuple.
     """
 
     cluster: str
@@ -122,10 +122,7 @@ def _find_interface_faults(device: str, addresses: Iterable[str], found: Mapping
 
 
 def find_links(interfaces: Iterable[KernelInterface]) -> dict[str, dict[int, tuple[str, ...]]]:
-    """Return the faults of the interfaces ``vu<vlan>``, which connect the gateway with its namespaces in networks.
-
-    ``result[cluster ID][VLAN ID]`` is the tuple of one interface's faults.
-    """
+    """Return the faults of each link ``vu<vlan>`` to the outside, by cluster ID and VLAN ID."""
     found: dict[str, dict[int, tuple[str, ...]]] = {}
     for link in interfaces:
         vlan, cluster = names.vlan_of_outside_link(link.name), names.cluster_of_alias(link.alias)
@@ -137,10 +134,7 @@ def find_links(interfaces: Iterable[KernelInterface]) -> dict[str, dict[int, tup
 
 
 def find_gateway_ports(interfaces: Iterable[KernelInterface]) -> dict[str, dict[int, tuple[str, ...]]]:
-    """Return the faults of the gateway's ports on networks' bridges.
-
-    ``result[cluster ID][VLAN ID]`` is the tuple of one port's faults.
-    """
+    """Return the faults of the gateway's ports on networks' bridges, by cluster ID and VLAN ID."""
     listed = list(interfaces)
     found: dict[str, dict[int, tuple[str, ...]]] = {}
     for port in listed:

@@ -1,7 +1,6 @@
 """The files ``<folder>/<cluster ID>`` at which a gateway's network namespaces are mounted (compare ip-netns(8)).
 
-A mounted namespace remains when the agent ends. An administrator can enter the namespace with ``nsenter --net=FILE``.
-After a reboot, a file may exist without a mounted namespace.
+A mounted namespace remains when the agent ends. After a reboot, a file may exist without a mounted namespace.
 """
 
 import ctypes
@@ -43,7 +42,7 @@ class NamespaceFiles:
 
     @contextmanager
     def open(self, cluster: str) -> Iterator[int]:
-        """Open the namespace of a cluster's network. Yield the file descriptor of the namespace.
+        """Yield an open file descriptor of the namespace of a cluster's network.
 
         Raise NotFound if this gateway has no namespace of the network. Thread-safe.
         """
@@ -56,7 +55,7 @@ class NamespaceFiles:
             os.close(descriptor)
 
     def ensure(self, cluster: str) -> None:
-        """Create a network's namespace and mount it at the network's file, unless a namespace is mounted at this file.
+        """Create a network's namespace at the network's file, unless one is mounted there.
 
         Raise Refused if the namespace cannot be created.
         """
@@ -78,7 +77,7 @@ class NamespaceFiles:
         log.info("namespace_created", cluster=cluster)
 
     def ensure_none(self, cluster: str) -> None:
-        """Unmount the namespace of a network, and remove its file. Do nothing if the file is absent."""
+        """Unmount the namespace of a network, and remove its file. The file may be absent."""
         path = self._folder / cluster
         with refuse_os_errors(f"remove the network namespace {path}"), suppress(FileNotFoundError):
             while _LIBC.umount2(os.fsencode(path), MNT_DETACH) == 0:

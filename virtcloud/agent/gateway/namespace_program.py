@@ -1,8 +1,8 @@
 """Reads and configures network namespaces of a gateway.
 
-The agent runs `main` with ``python -I -S``, so the program uses only the standard library. The program runs in a
-separate process, because the agent's threads must stay in the host's namespace. The input is a JSON array of requests.
-The ``descriptor`` of each request is the file descriptor of a namespace. A request with ``tables`` configures the
+The agent runs `main` with ``python -I -S``, so the program uses only the standard library. A separate process is
+necessary, because the agent's threads must stay in the host's namespace. The input is a JSON array of requests. The
+``descriptor`` of each request is the file descriptor of a namespace. A request with ``tables`` configures the
 namespace. A request with ``sets`` corrects the sets of addresses in the packet filter. A request with ``announced``
 announces addresses to the computers in the network. All other requests read the namespace. The output is a JSON array
 with one object for each request. After a reading, the object is the state of the namespace. After a change, the object
@@ -41,7 +41,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
-    """Execute each request, and print the answers. An error in one namespace does not stop the other requests."""
+    """Execute the requests, and print the answers. An error in one namespace does not stop the other requests."""
     json.dump([_answer(request) for request in json.load(sys.stdin)], sys.stdout)
 
 
@@ -63,7 +63,7 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _configure(wanted: Mapping[str, Any]) -> None:
-    """Configure a namespace. Set the packet filters before the interfaces are up, so that all packets are filtered."""
+    """Set the packet filters before the interfaces are up, so that all packets are filtered."""
     for removal, commands in wanted["tables"]:
         _replace_table(removal, commands)
     if wanted["unwanted"] and _read_table("inet") is not None:
@@ -95,10 +95,9 @@ def _configure(wanted: Mapping[str, Any]) -> None:
 
 
 def _remove_connections(wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Remove the connections of ended publications (ports published for guests) from the connection table.
+    """Remove the connections of ended publications. Return {}, or ``{"connections": error}`` after a failure.
 
-    Return {}, or ``{"connections": error}`` if the removal fails. The error is not raised: the packet filter drops
-    these connections' packets anyway.
+    A failure is harmless, because the packet filter drops these connections' packets.
     """
     if wanted["translations"] is None:
         return {}
@@ -141,8 +140,8 @@ def _address_commands(
 ) -> Iterator[str]:
     """Yield the commands that set the addresses of an interface.
 
-    If another program removed routes of the present addresses, first set the interface down. The kernel then creates
-    all routes again.
+    If routes of the present addresses are missing, set the interface down first: the kernel then creates all routes
+    again.
     """
     former = {ipaddress.ip_interface(text) for text in present.get(device, {}).get("addresses", ())}
     addresses = [ipaddress.ip_interface(text) for text in wanted["addresses"][device]]
@@ -161,8 +160,8 @@ def _find_option(address: Any) -> str:  # noqa: ANN401 - an interface's address 
 def _announce(device: str, addresses: Iterable[str]) -> None:
     """Announce the addresses of ``device``, because other computers may have cached another gateway's MAC address.
 
-    Use ARP for IPv4 (RFC 5227), and neighbour advertisements for IPv6 (RFC 4861, 4.4). Call this function after both
-    ends of the veth pair are set up: until then, the kernel drops the packets.
+    Use ARP for IPv4 (RFC 5227), and neighbour advertisements for IPv6 (RFC 4861, 4.4). The kernel drops the packets
+    until both ends of the veth pair are up.
     """
     octets = bytes.fromhex(_wait_for_carrier(device)["address"].replace(":", ""))
     for address in map(ipaddress.ip_interface, addresses):

@@ -1,4 +1,4 @@
-"""Requests to `namespace_program`, which reads and configures network namespaces in a separate process."""
+"""Requests to `namespace_program`."""
 
 import json
 import subprocess
@@ -31,10 +31,7 @@ def read_states(opened: Mapping[str, int]) -> dict[str, Any]:
 
 
 def run_program(requests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Send ``requests`` to `namespace_program`, and return the answers in the order of the requests.
-
-    :mod:`virtcloud.agent.gateway.namespace_program` describes requests and answers. Raise Refused if the program fails.
-    """
+    """Send ``requests`` to `namespace_program`, and return the answers in the same order. Raise Refused on failure."""
     module = namespace_program.__name__
     code = f"import sys; sys.path.append({str(PACKAGE_ROOT)!r}); from {module} import main; main()"
     try:

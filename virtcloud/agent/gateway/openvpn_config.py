@@ -1,8 +1,8 @@
 """The configuration of a gateway's OpenVPN servers (openvpn(8), OpenVPN 2.6). Pure.
 
 A gateway can have a server for UDP and a server for TCP, each for all clusters. The tap of a server carries only tagged
-frames (``vlan-tagging``). The agent decides at the management socket which devices may connect, and to which VLAN.
-Frames between devices pass the cluster's bridge and filters, because ``client-to-client`` is not set.
+frames (``vlan-tagging``). Frames between devices pass the cluster's bridge and filters, because ``client-to-client`` is
+not set.
 
 The configuration is written to the server's standard input, so no file contains the private keys.
 """
@@ -55,7 +55,7 @@ class ServerAccount(NamedTuple):
 def render_config(server: VpnServer, protocol: VpnProtocol, account: ServerAccount, root: Path, *, ipv6: bool) -> str:
     """Return the configuration of a server. ``root`` is the empty folder that OpenVPN uses as its root directory.
 
-    If ``ipv6`` is true, the server accepts IPv4 and IPv6; otherwise only IPv4.
+    ``ipv6``: whether the server accepts IPv6 in addition to IPv4.
     """
     options = (
         f"dev {DEVICES[protocol]}",

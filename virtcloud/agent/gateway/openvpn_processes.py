@@ -1,9 +1,9 @@
 """The processes of OpenVPN servers: their start as root with few capabilities, and their identification.
 
-OpenVPN starts as root, and opens its port, tap and management socket. OpenVPN then calls chroot(2) with an empty
-folder, and changes to an unprivileged user. OpenVPN 2.6 would retain CAP_NET_ADMIN, by which OpenVPN could join every
-VLAN of the gateway. Therefore the capability bounding set contains only the capabilities that the start needs. With
-``no_new_privs``, no program that OpenVPN executes can get other capabilities.
+OpenVPN opens its port, tap and management socket as root, calls chroot(2), and changes to an unprivileged user. OpenVPN
+2.6 would retain CAP_NET_ADMIN, by which OpenVPN could join every VLAN of the gateway. Therefore the capability bounding
+set contains only the capabilities that the start needs. With ``no_new_privs``, no program that OpenVPN executes can get
+other capabilities.
 """
 
 import grp
@@ -78,7 +78,7 @@ class OpenvpnLaunch:
             os.close(output)
 
     def configure(self, config: str) -> None:
-        """Write the configuration to the process. If the process has ended, no error is raised."""
+        """Write the configuration to the process. Raise no error if the process has ended."""
         with suppress(BrokenPipeError), os.fdopen(os.dup(self._configuration), "wb") as stdin:
             stdin.write(config.encode())
         os.close(self._configuration)

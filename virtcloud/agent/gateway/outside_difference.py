@@ -22,8 +22,8 @@ class ObservedOutside:
     """The observed table of the packet filter, and the forwarding of interfaces.
 
     ``listing`` is the table as JSON of libnftables, or None if there is no table. ``forwarding`` states for each
-    interface whether the gateway forwards IPv4 packets that arrive at the interface. ``forwards_ipv6``: the sysctl for
-    the forwarding of IPv6 packets is not 0.
+    interface whether the gateway forwards IPv4 packets that arrive there. ``forwards_ipv6``: the gateway forwards IPv6
+    packets.
     """
 
     listing: Mapping[str, Any] | None = None
@@ -33,9 +33,9 @@ class ObservedOutside:
 
 @dataclass(frozen=True, slots=True)
 class RouteOutside:
-    """Replace the packet filter of the networks that have a link to the outside.
+    """Replace the packet filter of ``segments``, the networks that have a link to the outside.
 
-    ``segments`` are these networks. If ``segments`` is empty, remove the packet filter.
+    If ``segments`` is empty, remove the packet filter.
     """
 
     segments: tuple[Segment, ...]
@@ -65,8 +65,8 @@ def find_outside_changes(segments: Iterable[Segment], observed: ObservedOutside)
 def find_outside_faults(segment: Segment, observed: ObservedOutside) -> Iterator[str]:
     """Yield the faults of a network's way to the outside that only the gateway's administrator can correct.
 
-    Yield no faults while the packet filter is missing, because ``observed`` then lacks the interfaces. If a destination
-    also has IPv4 networks or FQDNs, missing IPv6 forwarding is no fault: guests reach the destination by IPv4.
+    Yield no faults while the packet filter is missing, because ``observed`` then lacks the interfaces. Missing IPv6
+    forwarding is no fault if the destination also has IPv4 networks or FQDNs.
     """
     if not has_link(segment) or observed.listing is None:
         return

@@ -149,8 +149,7 @@ def make_sets(segments: Iterable[Segment], list_admitted: ListAdmitted) -> dict[
 def make_gateway_sets(addresses: Iterable[str]) -> dict[str, OwnedSet]:
     """Return the sets of the gateway's own addresses, by name.
 
-    Omit the addresses of links, loopback addresses and link-local addresses, because the rules of
-    `_list_forbidding_rules` drop packets to these addresses.
+    Omit the addresses whose packets the rules of `_list_forbidding_rules` drop.
     """
     found = [ip_address(text) for text in addresses]
     links = [one for one in found if one in (LINKS4 if one.version == _IPV4 else LINKS6)]

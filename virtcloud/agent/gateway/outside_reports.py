@@ -20,7 +20,7 @@ MAX_IDLE_S: Final = 300.0
 
 
 class DestinationUseApi(Protocol):
-    """The call to SBF with which the agent sends its reports."""
+    """The call to SBF that sends the reports."""
 
     def report_destination_uses(self, gateway: str, report: OutsideReport) -> None:
         """Report the use of all destinations of the networks that a gateway serves as router."""
@@ -69,7 +69,7 @@ class DestinationUseReporter:
         self._woken.set()
 
     def notice_change(self) -> None:
-        """Wake the reporting thread, because addresses of FQDNs changed. Thread-safe."""
+        """Wake the reporting thread. Thread-safe."""
         self._woken.set()
 
     def report(self) -> None:

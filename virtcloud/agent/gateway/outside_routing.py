@@ -47,10 +47,7 @@ class OutsideRouting:
     """The packet filter for the links of all networks to the outside. All operations are idempotent."""
 
     def __init__(self, kernel: ForwardingKernel, fqdns: FqdnAddresses | None = None) -> None:
-        """Create an object for interfaces of ``kernel``.
-
-        ``fqdns`` has the addresses of FQDNs. If ``fqdns`` is None, the packet filter admits no addresses of FQDNs.
-        """
+        """``fqdns`` has the addresses of FQDNs. Without ``fqdns``, the packet filter admits no addresses of FQDNs."""
         self._kernel = kernel
         self._fqdns = fqdns
         self._list_admitted = fqdns.list_admitted if fqdns is not None else admit_none
@@ -67,7 +64,7 @@ class OutsideRouting:
         """
 
     def read(self, interfaces: Iterable[KernelInterface]) -> ObservedOutside:
-        """Return the packet filter. If the filter exists, also return which of ``interfaces`` forward packets."""
+        """Return the packet filter, and which of ``interfaces`` forward packets if the filter exists."""
         listing = self._tables.read(*TABLE)
         names = [interface.name for interface in interfaces] if listing is not None else []
         found = {name: self._kernel.read_forwarding(name) for name in names}
@@ -89,7 +86,7 @@ class OutsideRouting:
         )
 
     def receive(self, segments: Sequence[Segment]) -> None:
-        """Record the networks of a wanted document. Request the addresses of the FQDNs in these networks' destinations.
+        """Record the networks of a wanted document, and request the addresses of their FQDNs.
 
         The packet filter is not changed. If the last removal of the connections of ended publications failed or was
         interrupted, repeat the removal.
@@ -116,7 +113,7 @@ class OutsideRouting:
             return self._segments
 
     def restore(self) -> None:
-        """Restore the packet filter of the latest wanted document. Do nothing if the document requires no filter.
+        """Restore the packet filter of the latest wanted document, if the document requires a filter.
 
         Log a warning if the kernel's filter differed from the required filter. Raise Refused if the kernel refuses the
         filter. Thread-safe.
@@ -134,9 +131,9 @@ class OutsideRouting:
     def ensure(self, segments: tuple[Segment, ...]) -> None:
         """Replace the packet filter, and enable forwarding at the gateway's interfaces towards the outside.
 
-        If no network has a link to the outside, remove the packet filter. Skip a missing interface:
-        `find_outside_faults` reports the missing interface. Log a warning if a destination has IPv6 networks and the
-        gateway does not forward IPv6 packets. Raise Refused if the kernel refuses the filter.
+        Without linked networks, remove the packet filter. Skip a missing interface, which `find_outside_faults`
+        reports. Log a warning if a destination has IPv6 networks and the gateway does not forward IPv6 packets. Raise
+        Refused if the kernel refuses the filter.
         """
         with self._lock:
             self._segments = tuple(segments)
@@ -169,9 +166,8 @@ def _forwards_ipv6() -> bool:
 def _remove_ended_connections(segments: Iterable[Segment]) -> bool:
     """Remove the connections of ended publications from the connection table. Return False to request a repetition.
 
-    If the removal fails, only log the error, because the packet filter drops these connections' packets anyway. An
-    error in the table's answers must not end the agent: after each start, the agent calls `OutsideRouting.receive`
-    again, and would end again.
+    Only log errors: the packet filter drops these connections' packets anyway, and a raised error would end the agent
+    again after each restart.
     """
     try:
         number = remove_ended_connections(list_published_translations(segments), (LINKS4, LINKS6))

@@ -39,10 +39,10 @@ _IPV4: Final = 4
 
 
 def make_outer_chains(segments: Iterable[Segment], link_addresses: Iterable[tuple[str, ...]]) -> dict[str, OwnedChain]:
-    """Return the main namespace's chains that publish guests.
+    """Return the main namespace's chains that publish guests, or {} without publications.
 
-    Return {} if there are no publications. For each of ``segments``, in the same order, ``link_addresses`` has the
-    addresses of the link's end in the network's namespace.
+    ``link_addresses`` has the addresses of the link's end in the namespace of each network, in the order of
+    ``segments``.
     """
     pairs = [pair for pair in zip(segments, link_addresses, strict=True) if pair[0].publications]
     if not pairs:

@@ -1,7 +1,5 @@
 """Takes over a running OpenVPN server that an earlier agent process started.
 
-By the recorded sessions, the new agent process finds out who is connected, and ends connections that are not recorded.
-
 Every hour, a connection renews its keys, and OpenVPN asks the agent for permission. OpenVPN does not repeat a request
 that arrived while no agent was connected. After `openvpn_config.HANDSHAKE_S` seconds without an answer, OpenVPN refuses
 the device, and the device's program ends. The new agent process does not know the lost requests. OpenVPN numbers the
@@ -47,10 +45,9 @@ class TakenConnections(NamedTuple):
 def take_over_server(connection: ManagementSocket, records: Iterable[DeviceSession], now: datetime) -> TakenConnections:
     """Take over the connections of a server. Permit renewals of keys that no agent process has answered.
 
-    End each connection that is not recorded: the connection's network is unknown, so the agent could not end the
-    connection at the end of its grant. The command of `render_end` closes all connections with the same common name.
-    Therefore also send a notice to recorded connections with this name. After the notice, the devices connect again at
-    once. Raise Unreachable if the server does not answer.
+    End each connection that is not recorded, because its network and the end of its grant are unknown. The command of
+    `render_end` also closes recorded connections with the same common name. Their devices get a notice, and connect
+    again at once. Raise Unreachable if the server does not answer.
     """
     events = _request_status(connection)
     rows = [row for event in events if isinstance(event, StatusDone) for row in event.clients]

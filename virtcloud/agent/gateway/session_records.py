@@ -1,7 +1,6 @@
 """The connections of a VPN server, as the agent records them on the host and reports them to SBF.
 
-By the record, a restarted agent recognizes open connections. If a connection could not be recorded, the restarted agent
-disconnects the device, and the device connects again.
+A restarted agent disconnects devices that are not recorded. These devices connect again.
 """
 
 from pathlib import Path
@@ -39,7 +38,7 @@ class SessionRecords:
     """Reads and writes a file: the record of one VPN server's connections."""
 
     def __init__(self, path: Path) -> None:
-        """Create an object that uses the file ``path``."""
+        """Use the record ``path``."""
         self._path = path
 
     def read(self) -> tuple[DeviceSession, ...]:
@@ -53,7 +52,7 @@ class SessionRecords:
             return ()
 
     def write(self, sessions: tuple[DeviceSession, ...]) -> None:
-        """Write ``sessions`` to the file. If the file cannot be written, log the error."""
+        """Write ``sessions`` to the file. Log errors."""
         try:
             with refuse_os_errors(f"record the VPN connections in {self._path}"):
                 new = self._path.with_suffix(".new")  # no fsync(2): a crash of the host ends all connections

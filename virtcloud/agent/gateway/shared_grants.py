@@ -20,8 +20,8 @@ def _read_clock() -> datetime:
 class SharedGrants:
     """The data that the reconciler's thread and the threads of all servers share.
 
-    ``grants`` is None until the agent has received a wanted document. ``latest`` maps each profile to three values
-    about its latest connection: the start time, the server's protocol, and OpenVPN's number of the connection.
+    ``grants`` is None until the agent has received a wanted document. ``latest`` maps each profile to the start time,
+    the server's protocol and OpenVPN's number of its latest connection.
     """
 
     grants: DeviceGrants | None = None

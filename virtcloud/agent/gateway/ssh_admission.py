@@ -48,7 +48,7 @@ class SshTarget(NamedTuple):
 
 
 class SshSession(Document):
-    """A user's connection to a guest. The agent records sessions, to end each session in time, even after a restart."""
+    """A user's connection to a guest. The recorded sessions survive a restart of the agent."""
 
     pid: int
     started: int
@@ -91,8 +91,8 @@ def find_grant(proven: ProvenUser, segments: Iterable[Segment], now: datetime) -
 def find_target(proven: ProvenUser, guest: str, segments: Iterable[Segment], now: datetime) -> SshTarget:
     """Return the guest with the name ``guest`` that a user may reach.
 
-    If several clusters have such a guest, prefer the guest of the certificate's cluster. Raise Forbidden as
-    `find_grant` does, or if the network has no such guest.
+    If several clusters of the network have such a guest, prefer the guest of the certificate's cluster. Raise Forbidden
+    as `find_grant` does, or if the network has no such guest.
     """
     segment, grant = find_grant(proven, segments, now)
     guests = segment.ssh.guests if segment.ssh else ()
@@ -157,7 +157,7 @@ def name_guest(guest: SshGuest) -> str:
 
 
 def make_connection(session: SshSession) -> SshConnection:
-    """Return the `SshConnection` with which a gateway reports ``session`` to SBF."""
+    """Return the report to SBF about a session."""
     return SshConnection(
         cluster=session.cluster,
         user=session.user,

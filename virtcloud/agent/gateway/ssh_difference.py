@@ -13,7 +13,7 @@ class ObservedSshd:
     """The sshd of a gateway.
 
     ``config`` is the digest of the running sshd's files, or None if no sshd runs. ``wanted`` is the digest of the
-    wanted sshd's files, or None if no sshd is wanted. ``has_remains`` states whether records of an sshd exist.
+    wanted sshd's files, or None if no sshd is wanted. ``has_remains``: records of an sshd exist.
     """
 
     config: str | None = None
@@ -24,7 +24,7 @@ class ObservedSshd:
 
 @dataclass(frozen=True, slots=True)
 class RunSshd:
-    """Start the sshd. First stop a running sshd; all connections of the stopped sshd end."""
+    """Start the sshd, or replace the running sshd, whose connections end."""
 
     server: SshServer
     faults: tuple[str, ...] = ()

@@ -110,8 +110,8 @@ class SshGateway:
     def read(self) -> ObservedSshd:
         """Return the observed sshd. Take over a running sshd that an earlier agent process started.
 
-        If the host has no user `USER`, or if the sshd cannot be taken over, return the reason as a fault. Only `apply`
-        raises the error, so the rest of the host is reconciled nevertheless.
+        If the host has no user `USER`, or if the sshd cannot be taken over, return the reason as a fault, so that the
+        rest of the host is reconciled.
         """
         record = read_record(self._folder / RECORD, SshdRecord)
         running = record if record is not None and record.is_running(self._boot) else None
@@ -135,7 +135,7 @@ class SshGateway:
             self.ensure_no_sshd()
 
     def ensure_sshd(self, server: SshServer) -> None:
-        """Stop a running sshd, and start the sshd for ``server``. Raise Refused if one of these steps fails."""
+        """Replace a running sshd by the sshd for ``server``. Raise Refused on failure."""
         self._stop_sshd()
         with refuse_os_errors(f"create the folder of the sshd in {self._folder}"):
             (self._folder / REQUESTS).mkdir(parents=True, exist_ok=True, mode=0o755)
@@ -187,8 +187,7 @@ class SshGateway:
         """
         if self._requests is not None:
             return
-        # `close` requests the end of the former threads, which may still run. Wait until the former threads have ended.
-        # Otherwise, a new thread could receive the request and end instead.
+        # A former thread may still run. Wait for its end, because it could receive the new thread's request to end.
         for thread in self._threads:
             thread.join()
         self._threads, path = [], self._folder / REQUESTS / SOCKET
@@ -254,7 +253,7 @@ class SshGateway:
 
 
 def run_again(work: Callable[[], object]) -> None:
-    """Call ``work`` until a call ends without an error. After an error, log the error and wait `RETRY_S` seconds."""
+    """Call ``work`` until a call ends without an error. Log each error and wait `RETRY_S` seconds."""
     while True:
         try:
             work()

@@ -2,8 +2,8 @@
 
 The agent copies this file to the sshd's mount namespace. The sshd runs the copy with ``python3 -I -S``, so the program
 uses only the standard library. The command that the user's SSH client sends must be the name of a guest. The program
-sends this name and the user's certificate to the agent. The program receives a socket that is connected to the guest
-(SCM_RIGHTS, unix(7)). Then the program copies its input to the socket, and data from the socket to its output.
+sends this name and the user's certificate to the agent, and receives a socket that is connected to the guest
+(SCM_RIGHTS, unix(7)).
 """
 
 import array

@@ -1,8 +1,7 @@
 """The agent's socket for the relays of a gateway's sshd.
 
-The sshd runs a relay for each session of a user (`ssh_relay_program`). The relay requests a connection to a guest. A
-separate thread answers each request. A request without a grant waits up to `GRANT_S` seconds for a wanted document with
-the grant.
+A relay (`ssh_relay_program`) requests the connection of one user's session. A request without a grant waits up to
+`GRANT_S` seconds for a wanted document with the grant.
 """
 
 import array
@@ -198,9 +197,9 @@ class SshRequests:
     def _count_waiting(self, awaited: str, user: UserName, limit: int) -> Iterator[None]:
         """Count a waiting request within the block.
 
-        Raise TooManyRequests if the user already has the permitted number of requests that wait for ``awaited``. The
-        permitted number is at least 1. Otherwise it is the smaller of two values: ``limit``, and half of the threads
-        that other users' waiting requests leave free.
+        Raise TooManyRequests if ``limit`` of the user's requests already wait for ``awaited``, or if the user's
+        requests would occupy more than half of the threads that other users' requests leave free. One request may
+        always wait.
         """
         with self._lock:
             others = sum(count for key, count in self._counts.items() if key[0] == awaited and key[1] != user)

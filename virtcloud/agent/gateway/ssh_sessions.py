@@ -1,7 +1,7 @@
 """The open connections through a gateway's sshd.
 
-The agent records connections, and ends a connection by killing the connection's relay. Each connection has its own
-relay, which copies the data, so connections continue while the agent restarts.
+Each connection has its own relay process, so connections continue while the agent restarts. The agent ends a connection
+by killing its relay.
 """
 
 import os
@@ -81,8 +81,8 @@ class SshSessions:
     def take_over(self) -> None:
         """Read the connections that an earlier agent process recorded. Manage the connections whose relays still run.
 
-        Skip connections that are already managed, so that this method can be called again after an error. Raise Refused
-        if a relay cannot be examined, for example because the agent has reached its limit of open files.
+        This method can be called again after an error. Raise Refused if a relay cannot be examined, for example because
+        the agent has reached its limit of open files.
         """
         managed = {(session.pid, session.started) for session in self.sessions}
         for session in self._read():
@@ -164,10 +164,6 @@ class SshSessions:
             )
 
     def _add(self, session: SshSession, *, is_limited: bool = False) -> None:
-        """Add a connection. Raise OSError if the relay has ended.
-
-        Raise TooManyRequests if ``is_limited`` is true and a limit would be exceeded.
-        """
         descriptor = os.pidfd_open(session.pid)
         with ExitStack() as refused:
             refused.callback(os.close, descriptor)
@@ -205,10 +201,9 @@ class SshSessions:
             return ()
 
     def _write(self) -> None:
-        """Write the open connections to the file.
+        """Write the open connections to the file, or log the error.
 
-        If the file cannot be written, only log the error. After a restart, the agent cannot end the connections that
-        are missing from the file.
+        After a restart, the agent cannot end the connections that are missing from the file.
         """
         with self._lock:
             text = RecordedSshSessions(sessions=tuple(self._open.values())).model_dump_json()

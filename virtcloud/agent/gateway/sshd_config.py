@@ -1,8 +1,7 @@
 """The configuration of a gateway's sshd (sshd_config(5), OpenSSH 9.2), and the files that the sshd sees. Pure.
 
-The sshd runs as an unprivileged account. For each session, the sshd runs only the relay (`ssh_relay_program`), which is
-the account's shell. The sshd offers no other shell, no terminal and no forwarding. The sshd accepts only users with a
-certificate of SBF's SSH authority.
+The sshd runs as an unprivileged account, whose shell is the relay (`ssh_relay_program`). The sshd offers no terminal
+and no forwarding, and accepts only certificates of SBF's SSH authority.
 """
 
 from hashlib import sha256
@@ -61,7 +60,7 @@ Options of later versions are arguments of sshd (`sshd_program`), because an ssh
 
 
 def render_sshd_config(port: int, *, ipv6: bool) -> str:
-    """Return the configuration. If ``ipv6`` is true, the sshd accepts IPv4 and IPv6; otherwise only IPv4."""
+    """Return the configuration. ``ipv6``: whether the sshd accepts IPv6 in addition to IPv4."""
     own = (f"Port {port}", f"AddressFamily {'any' if ipv6 else 'inet'}")
     return "\n".join((*own, *FIXED_OPTIONS, ""))
 

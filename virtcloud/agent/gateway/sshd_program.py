@@ -80,8 +80,8 @@ def _start() -> None:
 def _mount_files(spec: dict[str, Any]) -> None:
     """Replace /etc, so that it contains the sshd's files in ``spec["folder"]`` and the files in ``spec["replaced"]``.
 
-    Symbolic links lead to the other files of the host's /etc. Mounts of single files would not suffice: the kernel
-    removes such a mount when the host replaces the file (rename(2)).
+    Mounts of single files would not suffice: the kernel removes such a mount when the host replaces the file
+    (rename(2)).
     """
     socket_folder = os.open(spec["socket_folder"], os.O_PATH | os.O_DIRECTORY)  # a later mount may hide this path
     _mount("none", "/", None, MS_REC | MS_SLAVE)  # a file system that the host unmounts is unmounted here too

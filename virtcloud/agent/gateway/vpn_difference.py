@@ -47,9 +47,9 @@ class ObservedVpnPort:
 class ObservedVpn:
     """The observed VPN of a gateway.
 
-    ``configs`` are the digests of the wanted servers' configurations. A running server whose configuration has another
-    digest must be restarted. ``limit_faults`` are the differences from the wanted filter of TCP connections
-    (`connection_limits`). ``remains`` are the protocols of servers that do not run, but whose tap or files exist.
+    ``configs`` are the digests of the wanted servers' configurations. ``limit_faults`` are the differences from the
+    wanted filter of TCP connections (`connection_limits`). ``remains`` are the protocols of servers that do not run,
+    but whose tap or files exist.
     """
 
     servers: tuple[ObservedVpnServer, ...] = ()
@@ -194,7 +194,7 @@ def _list_server_macs(segment: Segment) -> Iterator[str]:
 
 
 def find_vpn_removals(wanted: HostWanted, observed: ObservedVpn) -> Iterator[VpnRemoval]:
-    """Yield the steps that wait for the end of connections without a grant, and remove unwanted ports and servers."""
+    """Yield the steps that end connections without a grant, and remove unwanted ports and servers."""
     grants, protocols = index_grants(wanted.segments), wanted.vpn.ports if wanted.vpn else {}
     for server in observed.servers:
         clients: dict[str, list[int]] = {}

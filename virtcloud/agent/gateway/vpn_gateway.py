@@ -1,6 +1,6 @@
 """The VPN of this gateway: its OpenVPN servers, and the users' devices that connect to these servers.
 
-The servers and connections continue while the agent restarts. While no agent runs, no new device can connect.
+The servers and connections continue while the agent restarts. Meanwhile, no new device can connect.
 """
 
 import threading
@@ -128,7 +128,7 @@ class VpnGateway:
             thread.join(STOP_S)
 
     def ensure_server(self, protocol: VpnProtocol, server: VpnServer) -> None:
-        """Stop the running server of this protocol, if any, and start an OpenVPN server with the settings ``server``.
+        """Stop the running server of this protocol, if any, and start an OpenVPN server.
 
         Raise Refused if OpenVPN cannot start.
         """
@@ -151,7 +151,7 @@ class VpnGateway:
             launch.close()
 
     def ensure_no_server(self, protocol: VpnProtocol) -> None:
-        """Stop a server if the server runs, and remove its tap and its records."""
+        """Stop a server, and remove its tap and its records."""
         self._stop(protocol)
         self._interfaces.ensure_no_tap(DEVICES[protocol])
         with refuse_os_errors(f"remove the records of {self._path(protocol)}"):
@@ -206,7 +206,7 @@ class VpnGateway:
         return has_tap or bool(list_server_files(self._path(protocol)))
 
     def _take_over(self, protocol: VpnProtocol) -> str | None:
-        """Control a running server that an earlier agent process started. Return an error message, or None."""
+        """Return an error message if the server cannot be controlled, otherwise None."""
         try:
             connection = UnixManagementSocket(self._path(protocol) / SOCKET, TAKE_OVER_S)
         except VirtcloudError as error:
@@ -225,7 +225,7 @@ class VpnGateway:
         return DeviceControl(protocol, connection, self._shared, records, self._notice_change)
 
     def _notice_change(self) -> None:
-        # If a profile has a new connection at one server, the other server must end the profile's older connection.
+        # A profile has one open connection. The other server must end the profile's older connection.
         for control in tuple(self._controls.values()):
             control.wake()
         self.changed()
@@ -256,8 +256,8 @@ class VpnGateway:
     def _wait_for_end(self, step: EndVpnSessions) -> None:
         """Wait until the connections with the client IDs ``step.clients`` have ended.
 
-        If the agent does not control the server, stop the server. If the connections do not end within `END_S`, stop
-        the server and raise Refused.
+        If the agent does not control the server, or if the connections do not end within `END_S`, stop the server. In
+        the second case, raise Refused.
         """
         control, deadline = self._controls.get(step.protocol), time.monotonic() + END_S
         while control is not None and control.fault is None:

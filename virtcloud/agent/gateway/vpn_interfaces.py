@@ -53,9 +53,9 @@ class VpnInterfaces:
         self._kernel = kernel
 
     def ensure_tap(self, name: str) -> int:
-        """Create the tap with this name, or correct its faults. Return its index.
+        """Create the tap with this name, or correct its faults.
 
-        Raise Unsafe if a foreign interface has this name.
+        Return its index. Raise Unsafe if a foreign interface has this name.
         """
         interfaces = {interface.name: interface for interface in self._kernel.list_interfaces()}
         tap = interfaces.get(name)
@@ -68,7 +68,7 @@ class VpnInterfaces:
         return index
 
     def ensure_no_tap(self, name: str) -> None:
-        """Delete a tap, even if the tap is incomplete. Do not delete a foreign interface with the tap's name."""
+        """Delete a tap, even if the tap is incomplete. Keep a foreign interface with the tap's name."""
         for interface in self._kernel.list_interfaces():
             if is_own_tap(interface, name):
                 self._kernel.delete(interface.index)
@@ -76,8 +76,8 @@ class VpnInterfaces:
     def ensure_port(self, segment: Segment, protocol: VpnProtocol) -> None:
         """Create the port between a server and a network's bridge, or correct its faults.
 
-        The port stays down until it belongs to its bridge, so no frame passes earlier. Raise Refused if the bridge or
-        the tap is missing. Raise Unsafe if a foreign interface has the port's name.
+        No frame passes before the port belongs to its bridge. Raise Refused if the bridge or the tap is missing. Raise
+        Unsafe if a foreign interface has the port's name.
         """
         name, vlan = names.vpn_port_name(DEVICES[protocol], segment.vlan), segment.vlan
         interfaces = {interface.name: interface for interface in self._kernel.list_interfaces()}

@@ -1,7 +1,6 @@
 """The host administrator's admission rules, which the agent checks before it starts a guest.
 
-SBF cannot change the rules. Without the rules, a stolen token or a defect of SBF could suffice to run any guest on this
-host, and to read the host's files as root.
+SBF cannot change the rules. The rules protect the host from a stolen token and from defects of SBF.
 """
 
 import os
@@ -70,7 +69,7 @@ NO_RULES = AdmissionRules()
 def _check_readable(guest: GuestWanted, origin: ClusterOrigin, images: Path) -> None:
     """Raise Refused if the cluster's owner has no read permission for the image's description.
 
-    If the image is missing, raise no error; `read_image` reports a missing image.
+    `read_image` reports a missing image.
     """
     path = images / guest.image / IMAGE_FILE
     try:
@@ -92,10 +91,7 @@ def _find_ids(user: str) -> tuple[int | None, frozenset[int]]:
 
 
 def _is_permitted(status: os.stat_result, bit: int, uid: int | None, groups: frozenset[int]) -> bool:
-    """Return whether a file's mode permits an action of a user.
-
-    ``bit`` is the action's permission bit for the file's owner, for example 0o400 for reading.
-    """
+    """Return whether a file's mode permits an action of a user. ``bit`` is the permission bit of the file's owner."""
     if uid == 0:
         return True
     shift = 0 if uid == status.st_uid else 3 if status.st_gid in groups else 6

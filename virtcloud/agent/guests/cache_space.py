@@ -28,7 +28,7 @@ class CacheSpace:
     lock: threading.RLock
 
     def make_room(self, fetch: FetchState, size: int, stored: int) -> None:
-        """Reserve ``size`` bytes for a fetch. ``stored`` of these bytes are already on the disk.
+        """Reserve ``size`` bytes for a fetch, of which ``stored`` bytes are already on the disk.
 
         Remove unused images if necessary. Raise Refused if all remaining images are in use.
         """
@@ -43,10 +43,7 @@ class CacheSpace:
                 raise Refused(self._describe_full(size, cached, free))
 
     def _measure_others(self, fetch: FetchState) -> tuple[int, int]:
-        """Return the bytes that other images and fetches use or reserve, and how many of these are not stored yet.
-
-        Omit the image of ``fetch``.
-        """
+        """Return the bytes that other images and fetches use or reserve, and how many of these are not stored yet."""
         others = [other for other in self.fetches.values() if other is not fetch and other.reserved]
         counted = {self.images.partial_path(other.id) for other in (*others, fetch)}
         if self.images.find(fetch.source) is None:  # the cache will replace the image's incomplete folder

@@ -1,8 +1,7 @@
 """Calls with a deadline, in separate threads, for a library whose calls may never return.
 
 After its deadline, a call is *abandoned*: the caller gets an error, and the thread continues. An abandoned call may
-still change the host. So all further calls fail immediately until the abandoned call has returned. An abandoned call
-returns when the called daemon answers, ends or is restarted.
+still change the host. So all further calls fail immediately until the abandoned call has returned.
 """
 
 import threading

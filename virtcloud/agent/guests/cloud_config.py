@@ -1,8 +1,7 @@
 """The merge of the user's cloud-config with the generated cloud-config. Pure.
 
-The agent runs as root, and the user's cloud-config is untrusted. Therefore the agent only parses the text into YAML
-nodes, and writes the nodes again. The agent constructs no Python values, so aliases and merge keys cannot use up
-memory.
+The user's cloud-config is untrusted, and the agent runs as root. The agent handles YAML nodes and constructs no Python
+values, so aliases and merge keys cannot use up memory.
 """
 
 from typing import Any, Final

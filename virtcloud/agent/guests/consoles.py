@@ -1,9 +1,8 @@
 """The consoles of guests: interactive use of all consoles, and logs for containers and for virtual machines on Xen.
 
 libvirt connects each console with a pseudo terminal of the host. For virtual machines on QEMU, virtlogd writes a log,
-and the agent reads the terminal only while a user is connected. For containers and for virtual machines on Xen, libvirt
-writes no log. Therefore the agent always reads the terminals of these guests, and appends the output to a file of
-limited size.
+and the agent reads the terminal only while a user is connected. For all other guests, the agent always reads the
+terminal, and appends the output to a log of limited size.
 """
 
 import errno
@@ -34,7 +33,7 @@ Listener = Callable[[bytes], None]
 
 @dataclass(slots=True)
 class _Console:
-    """The console of a running guest. ``log`` is the log file, or None without a log."""
+    """The console of a running guest. Without a log, ``log`` is None."""
 
     terminal: str
     log: Path | None
@@ -71,10 +70,7 @@ class GuestConsoles:
                 self._try_open(domain, console)
 
     def remove(self, domain: str) -> None:
-        """Close the console of a domain that ends, and send ``b""`` to the console's listeners.
-
-        Do nothing if the console is absent.
-        """
+        """Close the console of a domain that ends, if there is one, and send ``b""`` to its listeners."""
         with self._lock:
             self._remove(domain)
 
@@ -153,14 +149,13 @@ class GuestConsoles:
     def _write(self, console: _Console, data: bytes) -> None:
         """Send input to a console.
 
-        Discard the rest if the guest reads nothing for `STALL_S` seconds, or after `WRITE_S` seconds: a guest must not
-        occupy a session for ever.
+        Discard the rest if the guest stalls for `STALL_S` seconds, or after `WRITE_S` seconds.
         """
         rest, began = data, time.monotonic()
         deadline = began + min(STALL_S, WRITE_S)
         while rest:
-            # Read the clock before the attempt, so that at least one attempt begins at or after the deadline. If the
-            # agent was paused past the deadline, this attempt succeeds if the guest has read input during the pause.
+            # Read the clock before the attempt, so that an agent that was paused past the deadline makes one more
+            # attempt.
             now = time.monotonic()
             written = self._write_part(console, rest)
             rest = rest[written:]

@@ -37,8 +37,8 @@ def disk_file(name: str) -> str:
 def ensure_container_disks(folder: Path, guest: GuestWanted, id_shift: int) -> None:
     """Create and mount a stopped container's extra disks. Remove disks that are not in the guest's spec. Idempotent.
 
-    If the size of a disk is not the wanted size, replace the disk by an empty disk. ``id_shift`` is the user and group
-    ID that the guest's root user has on the host. Raise Refused if a disk cannot be created or mounted.
+    A disk of another size is replaced by an empty disk. ``id_shift`` is the user and group ID that the guest's root
+    user has on the host. Raise Refused if a disk cannot be created or mounted.
     """
     with refuse_os_errors(f"create the disks of guest {guest.name} in {folder}"):
         mounts.unmount_below(folder / DISKS)

@@ -1,9 +1,7 @@
 """The first process of a container, and the signal that ends systemd.
 
-The agent does not use libvirt's calls for the first process, because for some containers these calls fail from the
-start of the container until its end (observed with libvirt 9.0). libvirt's LXC driver receives the process ID of the
-first process in an event. The driver misses the event if the container starts before the driver has connected to the
-controller process.
+libvirt's calls for the first process fail for some containers from start to end (observed with libvirt 9.0). The driver
+misses the event with the process ID if the container starts before the driver has connected to the controller process.
 """
 
 import os
@@ -21,8 +19,7 @@ POWER_OFF_SYSTEMD = signal.SIGRTMIN + 4
 def find_init(name: str, controller: int) -> int:
     """Return the process ID of a container's first process: the only child of ``controller``.
 
-    ``controller`` is the process ID of libvirt's process of the container. Raise Refused if this process has no child
-    process.
+    ``controller`` is the process ID of libvirt's process of the container. Raise Refused if it has no child process.
     """
     for process in _list_children(controller):
         return process

@@ -1,7 +1,6 @@
 """Sets the MTU of a container's ``eth0``: libvirt's LXC driver does not set the MTU (observed with libvirt 9.0).
 
-A thread of the agent sets the MTU in the container's network namespace. The container's programs and files are
-untrusted: the thread runs none of these programs and reads none of these files.
+The module runs no program and reads no file of the container, because these are untrusted.
 """
 
 import ctypes

@@ -2,12 +2,9 @@
 
 If the image has cloud-init, the agent writes the NoCloud data to the root. Otherwise the agent writes the guest's name,
 the guest's SSH host key, the user, the user's authorized SSH keys, and the private key of the cluster's SSH key pair.
-In both cases, the container has read-only access to a folder of the host, as ``/etc/virtcloud``. The files in this
-folder (`peer_files`) describe the network's other guests.
+In both cases, the container has read-only access to the guest's peer files (`peer_files`) in ``/etc/virtcloud``.
 
-The agent keeps a guest's root while the guest is stopped. At the next start, the agent writes the NoCloud data again.
-Without cloud-init, the agent writes the guest's name and SSH host key again. The agent does not write the user's SSH
-files again, because the guest may have changed these files.
+At a later start, the agent does not replace the user's SSH files, because the guest may have changed these files.
 """
 
 from pathlib import PurePosixPath
@@ -38,8 +35,7 @@ PASSWD_FIELDS = 7
 def write_container_seed(root: GuestRoot, segment: Segment, guest: GuestWanted, seed: GuestSeed) -> None:
     """Write a container's seed to its root. Idempotent.
 
-    Raise Refused if the spec has a cloud-config but the image has no cloud-init. Also raise Refused if the root cannot
-    be written.
+    Raise Refused if the spec has a cloud-config but the image has no cloud-init, or if the root cannot be written.
     """
     files = RootedFiles(root)
     try:
@@ -74,7 +70,7 @@ def _write_essentials(files: RootedFiles, guest: GuestWanted, seed: GuestSeed) -
 
 
 def _write_host_key(files: RootedFiles, seed: GuestSeed) -> None:
-    """Replace the SSH host keys of the image by the guest's host key, so that guests do not share host keys."""
+    """Replace the image's SSH host keys, which all its guests would share."""
     key = seed.host_key.get_secret_value()
     if files.read(HOST_KEY) != key:
         files.remove("etc/ssh", "ssh_host_*_key*")

@@ -17,7 +17,7 @@ DAC: Final = "dac"
 
 
 def check_user_namespaces() -> str:
-    """Raise Refused if the kernel cannot create user namespaces. Return "", because the check has no result to show."""
+    """Raise Refused if the kernel cannot create user namespaces. Return ""."""
     try:
         most = int(MAX_NAMESPACES.read_text())
     except OSError as error:

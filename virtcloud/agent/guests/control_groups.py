@@ -62,9 +62,7 @@ class ContainerGroups(Protocol):
     """The operations on control groups that guests need."""
 
     def ensure(self, domain: str, limits: ContainerLimits) -> str | None:
-        """Create a guest's parent group, and return the group's name for libvirt.
-
-        Return None if no parent group is used.
+        """Create a guest's parent group, and return the group's name for libvirt, or None if no parent group is used.
 
         Kill processes of a former container in the group.
         """
@@ -91,10 +89,9 @@ class ControlGroups:
     def ensure(self, domain: str, limits: ContainerLimits) -> str | None:
         """Create a guest's parent group, set the group's limits, and return the group's name for libvirt.
 
-        If systemd manages the groups, or the host has no control groups of version 2, only return None. In all other
-        cases, first kill the processes in an existing group: if libvirt's process of the former container was killed,
-        the container's other processes remain. Raise Refused if the group cannot be created. If a limit cannot be set,
-        log a warning.
+        Return None without a change if systemd manages the groups, or the host has no control groups of version 2.
+        Otherwise, first kill the processes in an existing group, which remain if libvirt's process of the former
+        container was killed. Raise Refused if the group cannot be created. If a limit cannot be set, log a warning.
         """
         if SYSTEMD.exists() or not (CGROUPS / "cgroup.controllers").exists():
             return None
@@ -114,9 +111,8 @@ class ControlGroups:
     def limit_started(self, domain: str, pids: int, former: str) -> str:
         """If systemd manages the container's group, limit the container's number of processes.
 
-        Do nothing if ``former`` identifies the running libvirt process of the container. Otherwise, set the limit, and
-        return the process ID and start time of this process. After a failure, return ``former``. Log only a failure
-        that differs from the previous failure.
+        Return the ID and start time of the container's libvirt process, or ``former`` after a failure. Do nothing if
+        ``former`` identifies the running process. Log only a failure that differs from the previous failure.
         """
         if not SYSTEMD.exists():
             return former

@@ -1,10 +1,10 @@
 """Images made from the disks of stopped virtual machines, without the private keys of the machines' clusters.
 
-The content of the disk is untrusted, so no program of the host mounts the disk. ``qemu-img`` merges the overlay, which
-has the guest's changes, with the image's disk into a raw copy. The overlay is untrusted too. Therefore ``qemu-img``
-runs with a user ID that no account has, reads only the two files that this process passes, and cannot write much more
-than the disk's size. In the whole copy, this process overwrites the lines of the private keys, also in deleted files.
-Then ``qemu-img`` compresses the copy.
+The disk and its overlay are untrusted, so no program of the host mounts the disk. ``qemu-img`` merges the overlay,
+which has the guest's changes, with the image's disk into a raw copy. ``qemu-img`` runs with a user ID that no account
+has, reads only the two files that this process passes, and cannot write much more than the disk's size. In the whole
+copy, this process overwrites the lines of the private keys, also in deleted files. Then ``qemu-img`` compresses the
+copy.
 """
 
 import errno
@@ -127,10 +127,7 @@ def open_disk_archive(folder: Path) -> Iterator[DiskArchive]:
 
 @contextmanager
 def _lent(overlay: IO[bytes], user: int) -> Iterator[None]:
-    """Make ``user`` the owner of the file ``overlay`` while the ``with`` block runs. Afterwards, make root the owner.
-
-    At the guest's next start, libvirt makes QEMU's user the owner.
-    """
+    """Make ``user`` the owner of the file ``overlay`` within the block, and root the owner afterwards."""
     os.fchown(overlay.fileno(), user, user)
     try:
         yield
@@ -141,7 +138,7 @@ def _lent(overlay: IO[bytes], user: int) -> Iterator[None]:
 def _describe_layers(overlay: IO[bytes], base: IO[bytes]) -> BlockNode:
     """Return the description of the disk for QEMU: ``overlay`` over ``base``.
 
-    The overlay's reference to a backing file is ignored, because the guest's QEMU may have changed the reference. Raise
+    The overlay's own reference to a backing file is ignored, because the guest's QEMU may have changed it. Raise
     Refused if a file is encrypted, is corrupt or has an external data file, or if ``base`` has a backing file.
     """
     head, base_head = bytearray(overlay.read(HEAD_BYTES)), base.read(HEAD_BYTES)
@@ -218,9 +215,8 @@ def _erase(descriptor: int, lines: list[bytes]) -> Iterator[int]:
 def _find_line(data: bytes, part: bytes, line: bytes) -> Iterator[tuple[int, int]]:
     """Yield the begin and end of each range of ``data`` that matches the beginning or end of ``line``.
 
-    ``part`` is the line's first or last `PART` characters. A range that starts with the first characters extends
-    forwards to the first difference from ``line``. A range that ends with the last characters extends backwards to the
-    nearest difference from ``line``.
+    ``part`` is the line's first or last `PART` characters. A range extends from ``part`` to the nearest difference from
+    ``line``.
     """
     found = data.find(part)
     while found >= 0:
@@ -239,7 +235,6 @@ def _count_equal(one: bytes, other: bytes) -> int:
 
 
 def _list_data(descriptor: int) -> Iterator[tuple[int, int]]:
-    """Yield the begin and end of each data part of a sparse file (lseek(2), SEEK_DATA)."""
     end = 0
     while True:
         try:

@@ -194,10 +194,9 @@ def _add_folder(devices: ET.Element, folder: Path, target: str) -> ET.Element:
 
 
 def _add_seed(devices: ET.Element, image: Path, machine: MachineDevices) -> None:
-    """Add the seed as a read-only disk. The seed is the last disk, so the names of other disks do not change.
+    """Add the seed as a read-only disk, the last disk, so that the names of other disks do not change.
 
-    The seed is no CD-ROM, because kernels for clouds lack drivers of emulated CD-ROM drives. cloud-init finds the
-    seed's disk by its volume label.
+    Kernels for clouds lack drivers of emulated CD-ROM drives. cloud-init finds the disk by its volume label.
     """
     element = _add(devices, "disk", type="file", device="disk")
     _add(element, "driver", name="qemu", type="raw")
@@ -207,10 +206,6 @@ def _add_seed(devices: ET.Element, image: Path, machine: MachineDevices) -> None
 
 
 def _add_extra_disk(devices: ET.Element, file: Path) -> ET.Element:
-    """Add an extra disk.
-
-    The caller must add the driver, target and serial number to the element.
-    """
     element = _add(devices, "disk", type="file", device="disk")
     _add(element, "source", file=str(file))
     return element

@@ -16,8 +16,7 @@ class DomainOwnership:
     """The content of a domain's metadata element.
 
     The element names the guest and the guest's cluster. ``digest`` is the digest of the wanted state with which the
-    guest was started. ``starts`` is the number of resets in this wanted state. The element lacks this number if the
-    number is 0, or if an earlier version of the agent wrote the element.
+    guest was started. ``starts`` is the number of resets in this wanted state, which the element omits if it is 0.
     """
 
     cluster: str

@@ -1,8 +1,7 @@
 """The slots that limit simultaneous fetches of images. A failing server must not delay the images of other servers.
 
 A server is *failing* if the last attempt to fetch a file from this server failed. Fetches from all other servers get
-slots first. Fetches from failing servers leave at least one slot free, unless there is only one slot. An attempt to
-fetch from a server that does not answer takes a minute, and many images can have URLs of one server.
+slots first. Fetches from failing servers leave at least one slot free, unless there is only one slot.
 """
 
 import threading
@@ -50,7 +49,6 @@ class FetchSlots:
             self._changed.notify_all()
 
     def _find_next(self) -> tuple[object, str] | None:
-        """Return the request that gets the next slot, or None if no slot is free for a waiting request."""
         if len(self._occupied) >= self.limit:
             return None
         failed = [server for server in self._occupied if server in self._failed]

@@ -14,9 +14,8 @@ UNWANTED_S: Final = 120.0
 def identify_fetch(name: Name, source: ImageSource) -> Sha256:
     """Return the identity of the fetch of an image: a digest of the image's source.
 
-    If SBF sends the file, the identity also depends on the image's name. The images of two users can have the same
-    checksum and different sources. These images have separate fetches, so a failing source of one user does not stop
-    the other user's fetch.
+    If SBF sends the file, the identity also depends on the image's name: a failing source of one user's image must not
+    stop the fetch of another user's image with the same checksum.
     """
     owner = name if source.is_stored else ""
     return Sha256(sha256(f"{owner}\n{source.model_dump_json()}".encode()).hexdigest())
@@ -31,9 +30,9 @@ class FetchState:
     """The state of a fetch in the background.
 
     ``wanted_at`` is when a guest last needed the image. ``reserved`` is the cache's space in bytes for the fetch,
-    including the stored bytes. ``waits`` is whether the fetch waits for a slot. During a pause before another attempt,
-    ``trouble`` is the error of the last attempt; at other times, ``trouble`` is None. ``error`` is the error that ended
-    the fetch, or None.
+    including the stored bytes. ``waits`` is whether the fetch waits for a slot. ``trouble`` is the error of the last
+    attempt during the pause before the next attempt, otherwise None. ``error`` is the error that ended the fetch, or
+    None.
     """
 
     name: Name
@@ -60,7 +59,7 @@ class FetchState:
 
     @property
     def missing(self) -> int:
-        """The number of bytes of the image's file that the fetch has not stored yet. 0 if no space is reserved."""
+        """The number of bytes that are reserved for the fetch and not stored yet."""
         return self.source.size - self.done if self.phase == FETCHING and self.reserved else 0
 
     def is_wanted(self, now: float) -> bool:
@@ -70,16 +69,14 @@ class FetchState:
     def delays(self, other: "FetchState") -> bool:
         """Return whether ``other`` waits for a slot that this fetch can occupy.
 
-        Fetches from URLs have their own slots: a slow server of a user must not delay fetches from SBF and this host.
+        Fetches from URLs have their own slots.
         """
         return other.waits and (other.source.url is None) == (self.source.url is None)
 
     def error_for(self, name: Name) -> VirtcloudError | None:
-        """Return the error that ended the fetch, for a user who calls the image ``name``.
+        """Return the error that ended the fetch, or None while the fetch runs.
 
-        Return None while the fetch runs.
-
-        Another user, who started the fetch, may have added the same URL under another name.
+        The message names the image ``name``: another user may have started the fetch for an image with another name.
         """
         return Refused(f"image {name}: {self.error}") if isinstance(self.error, Refused) else self.error
 

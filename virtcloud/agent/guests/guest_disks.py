@@ -75,8 +75,8 @@ def extra_disk_file(name: str) -> str:
 def ensure_disks(folder: Path, image: QemuImage, guest: GuestWanted) -> None:
     """Create a guest's missing disks in its folder, and remove extra disks that are not in its spec.
 
-    If the image or the wanted size of the overlay has changed, replace the overlay by an empty overlay. If the wanted
-    size of an extra disk has changed, replace this disk by an empty disk. Raise Refused if a disk cannot be created.
+    If the image or the overlay's wanted size has changed, replace the overlay by an empty overlay. If the wanted size
+    of an extra disk has changed, replace this disk by an empty disk. Raise Refused if a disk cannot be created.
     """
     size_mb = guest.limits.disk_mb if guest.limits else None
     with refuse_os_errors(f"create the disks of guest {guest.name} in {folder}"):
@@ -150,7 +150,7 @@ def _read_size(file: IO[bytes], disk_format: str, guest: GuestWanted) -> int:
 
 
 def _check_complete(file: IO[bytes], guest: GuestWanted) -> None:
-    """Raise Refused if ``qemu-img check`` finds errors in a qcow2 file, for example because the file is truncated.
+    """Raise Refused if ``qemu-img check`` finds errors in a qcow2 file.
 
     QEMU opens a truncated file without an error. The guest would then read zeros, or fail later.
     """
@@ -219,8 +219,7 @@ def _find_program(over: Path) -> str:
 def _run(*argv: str, over: Path, codes: Collection[int] = (0,), lent: IO[bytes] | None = None) -> str:
     """Run a program and return its output.
 
-    If ``lent`` is a file, the program inherits this file, and runs as the user that `_drop_rights` chooses for this
-    file.
+    The program inherits the file ``lent``, and then runs as the user that `_drop_rights` chooses.
     """
     limited = {} if lent is None else _drop_rights(lent)
     try:
@@ -238,9 +237,9 @@ def _run(*argv: str, over: Path, codes: Collection[int] = (0,), lent: IO[bytes] 
 def _drop_rights(lent: IO[bytes]) -> dict[str, Any]:
     """Return the arguments of subprocess for a program that inherits the file ``lent``.
 
-    If the agent does not run as root, the program runs as the agent's user. If the agent runs as root, the program runs
-    with a user ID that belongs to no account. If not all users may read the file, the program runs as the file's owner
-    instead. All users may read the disks of SBF's catalogue, but not always the disks in the folder of images.
+    If the agent runs as root, the program runs with a user ID that belongs to no account, or as the file's owner if not
+    all users may read the file. SBF's catalogue has only files that all users may read. The folder of images has others
+    too.
     """
     status = os.fstat(lent.fileno())
     stranger = secrets.choice(CLONE_IDS)

@@ -85,8 +85,7 @@ class GuestFiles:
         * The container's start exceeded the start's time limit, and then succeeded.
         * Root in the container rebooted the container.
 
-        If the limit cannot be set, only log the error, so that the agent can continue to read this host's state. The
-        next call tries again.
+        If the limit cannot be set, only log the error; the next call tries again.
         """
         path = self._folder / domain / WANTED_LIMIT
         record = path.with_name(LIMITED_START)
@@ -122,10 +121,7 @@ class GuestFiles:
             log.info("guest_files_removed", domain=domain)
 
     def ensure_none_of_cluster(self, cluster: str, kept: Iterable[str] = ()) -> None:
-        """Remove the files of a cluster's guests, including guests that ended by themselves.
-
-        Do not remove the files of the domains in ``kept``.
-        """
+        """Remove the files of a cluster's guests, except the files of the domains in ``kept``."""
         self._ensure_none_of(self.list_domains(names.domain_name_patterns(cluster)) - set(kept))
 
     def ensure_none_but(self, domains: Iterable[str]) -> None:
@@ -153,7 +149,6 @@ class GuestFiles:
 
 
 def _remove_logs(folder: Path, domain: str) -> None:
-    """Remove a domain's log, and the logs that virtlogd and logrotate have renamed."""
     for path in (folder / f"{domain}.log", *folder.glob(f"{domain}.log.*")):
         path.unlink(missing_ok=True)
 

@@ -88,9 +88,8 @@ class GuestRoots:
     def ensure(self, domain: str, image: Path, size_mb: int | None = None) -> GuestRoot:
         """Mount a guest's root, an overlay whose lower folder is ``image``, and return the root.
 
-        The guest's folder must exist. If the guest's layers were created from this image with this size, keep the
-        layers, with all files that the guest wrote. Otherwise, create empty layers, so the root has only the image's
-        files. Raise Refused if the root cannot be created.
+        The guest's folder must exist. Keep layers that were created from this image with this size. Otherwise, create
+        empty layers. Raise Refused if the root cannot be created.
         """
         path, source = self._folder / domain, _identify(image)
         with refuse_os_errors(f"create the root of guest {domain} in {path}"):
@@ -129,8 +128,8 @@ class GuestRoots:
     def _create_root(self, path: Path, image: Path, shift: int, size_mb: int | None) -> Literal["mount", "files"]:
         """Create empty layers, and mount the root. Return how the owners are shifted (`RootRecord`).
 
-        An attempt to create an idmapped mount starts two processes. So if a file system has refused an idmapped mount
-        once, make no further attempt with images on this file system.
+        If a file system has refused an idmapped mount once, make no further attempt with its images: an attempt starts
+        two processes.
         """
         status = image.stat()
         _create_layers(path, status, shift, size_mb)

@@ -46,10 +46,8 @@ class LocalGuests:
     ) -> None:
         """Create an object that runs guests on ``hypervisors``. ``pause`` waits some seconds, or raises StopRequested.
 
-        ``roots`` creates the root file systems of containers; the default is a `GuestRoots` that uses the guests'
-        folders. The consoles of running guests are added to ``consoles``. ``groups`` limits containers; the default is
-        a `ControlGroups`. ``progress`` is called while files of guests are removed, and while files of a container get
-        other owners.
+        ``roots`` defaults to a `GuestRoots` that uses the guests' folders, and ``groups`` to a `ControlGroups`.
+        ``progress`` is called while files of guests are removed, and while files of a container get other owners.
         """
         self._kills = kills
         self._consoles = consoles
@@ -88,9 +86,9 @@ class LocalGuests:
         """Start a guest, unless the guest already runs in the wanted state.
 
         A guest in another state is stopped first. Raise Unsafe if a foreign domain, or a domain of another cluster, has
-        the guest's domain name. Raise Refused if the guest cannot be started, for example because the admission rules
-        refuse the guest. Raise Unreachable if libvirt does not answer. Raise StepPending while the image is being
-        fetched or the guest is being cloned.
+        the guest's domain name. Raise Refused if the guest cannot be started, for example because of the admission
+        rules. Raise Unreachable if libvirt does not answer. Raise StepPending while the image is being fetched or the
+        guest is being cloned.
         """
         with self.root_reservations.for_start(names.domain_name(segment.id, guest.name), guest.name):
             self._ensure_guest(segment, guest)
@@ -115,8 +113,7 @@ class LocalGuests:
         self._files.request_limit(name, limits)
         hypervisor.start(render_domain(segment, guest, image, wanted_digest, environment))
         self._files.limit_started(name)
-        # Connect the console now. The next call of `read` would connect the console only after the start of all guests,
-        # and the guest's earlier output would be lost.
+        # Connect the console now: the next call of `read` would lose the guest's earlier output.
         self._add_consoles((hypervisor, domain) for domain in [hypervisor.find_domain(name)] if domain)
         set_mtu(hypervisor, name, segment)
         if not is_complete:  # the start succeeded, so no former domain runs on another hypervisor (`find_domains`)
@@ -156,9 +153,8 @@ class LocalGuests:
         """Stop all ``guests`` at the same time.
 
         Request the shutdown of each guest, and destroy the guests that still run after the grace period. Then remove
-        the disks and logs of all ``guests`` that are not in ``kept``, including guests that ended before the call. If a
-        hypervisor does not answer, keep the disks and logs of guests that no hypervisor lists: these guests may run on
-        the silent hypervisor.
+        the disks and logs of the ended guests that are not in ``kept``. If a hypervisor does not answer, keep the disks
+        and logs of guests that no hypervisor lists: these guests may run on the silent hypervisor.
 
         Stop all other guests even if a guest cannot be destroyed. Then raise Refused, or Unreachable if this guest's
         hypervisor does not answer. Also raise Unreachable if a guest may run on a hypervisor that does not list its
@@ -200,8 +196,7 @@ class LocalGuests:
     def ensure_no_files(self, cluster: str) -> None:
         """Remove the disks and logs of those guests of a cluster that have no domain.
 
-        If a hypervisor does not answer, remove no files. `ensure_no_guests` or `remove_orphaned_files` removes
-        remaining files later.
+        If a hypervisor does not answer, remove no files. A later call of `remove_orphaned_files` removes the files.
         """
         domains, unreachable = self._hypervisors.list_domains()
         if not unreachable:

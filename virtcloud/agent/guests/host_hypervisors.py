@@ -54,8 +54,7 @@ class HostHypervisors:
     def list_domains(self) -> tuple[list[tuple[HypervisorApi, GuestDomain]], list[str]]:
         """Return (hypervisor, domain) for each domain, and an error for each hypervisor that does not list its domains.
 
-        If libvirt cannot read one of a hypervisor's domains, this hypervisor lists no domains. The domains of the other
-        hypervisors are returned nevertheless.
+        If libvirt cannot read one of a hypervisor's domains, this hypervisor lists no domains.
         """
         domains: list[tuple[HypervisorApi, GuestDomain]] = []
         unreachable: list[str] = []
@@ -69,9 +68,9 @@ class HostHypervisors:
     def find_domains(self, name: str, target: HypervisorApi) -> tuple[list[GuestDomain], bool]:
         """Return the domains with this name, and whether all hypervisors answered.
 
-        If ``target`` does not answer or refuses the search, raise its error. Skip any other hypervisor that does not
-        answer or refuses the search. The guest may run on a skipped hypervisor. The guest cannot run twice: the kernel
-        refuses a second interface with the name of the guest's bridge port.
+        If ``target`` does not answer or refuses the search, raise its error. Skip any other hypervisor that fails. The
+        guest may run on a skipped hypervisor, but cannot run twice: the kernel refuses a second interface with the name
+        of the guest's bridge port.
         """
         domains: list[GuestDomain] = []
         is_complete = True

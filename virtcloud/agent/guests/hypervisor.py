@@ -1,8 +1,8 @@
 """A hypervisor, accessed through libvirt. Only this module imports libvirt.
 
 The module raises no libvirtError to its callers. Every call has a deadline (`call_deadlines`), because a hanging
-libvirtd neither answers nor closes the socket. libvirt's keepalive messages do not suffice. These messages need an
-event loop, and are not sent while a connection is being opened.
+libvirtd neither answers nor closes the socket. libvirt's keepalive messages need an event loop, and are not sent while
+a connection is being opened.
 """
 
 import threading
@@ -63,7 +63,8 @@ class LibvirtHypervisor:
     """A `HypervisorApi` for one libvirtd. Thread-safe.
 
     The object connects at the first call, and again after a restart of libvirtd. If all connections have
-    `CALLS_AT_ONCE` open calls, a further call opens a connection. So calls that read do not wait for starts of guests.
+    `CALLS_AT_ONCE` open calls, a further call opens a connection, so that calls that read do not wait for starts of
+    guests.
     """
 
     def __init__(

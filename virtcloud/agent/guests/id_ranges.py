@@ -1,7 +1,7 @@
 """The ranges of user and group IDs of this host's containers. Each container has a separate range.
 
-On the host, user 0 of a container has the first ID of the container's range, user 1 has the second ID, and so on. No
-account of the host has these IDs. The file ``ids`` in the guest's folder records the first ID of the range.
+On the host, user n of a container has the ID n plus the first ID of the container's range. No account of the host has
+these IDs. The file ``ids`` in the guest's folder records the first ID of the range.
 """
 
 import threading

@@ -1,8 +1,8 @@
 """The cache of images from SBF's catalogue, in the folder ``<state>/images`` (`image_folder`).
 
-A thread in the background fetches and unpacks an image, so the reconciler does not wait. The thread renames the image's
-folder to its final name when the content is complete and verified. When the cache is full, images that no guest uses
-are removed, the least recently used first.
+A thread in the background fetches and unpacks an image, so the reconciler does not wait. An image gets its final name
+when its content is complete and verified. When the cache is full, images that no guest uses are removed, the least
+recently used first.
 """
 
 import os
@@ -79,9 +79,9 @@ class ImageCache:
 
         The record lasts until `end_former_uses` or the removal of the guest's folder.
 
-        If the image is not in the cache, start a fetch in the background. Raise StepPending until the fetch ends. Raise
-        Refused if the image is for another architecture. If the fetch failed, raise the fetch's error; the next call
-        starts a new fetch.
+        If the image is not in the cache, start a fetch in the background, and raise StepPending until the fetch ends.
+        Raise Refused if the image is for another architecture. If the fetch failed, raise the fetch's error; the next
+        call starts a new fetch.
         """
         self._check_architecture(name, source)
         fetch_id = identify_fetch(name, source)
@@ -185,7 +185,6 @@ class ImageCache:
         remove_partial_file(partial)
 
     def _publish(self, fetch: FetchState, new: Path) -> None:
-        """Make the image in the folder ``new`` available, unless another fetch has already fetched the same image."""
         target = self.settings.folder / fetch.source.sha256
         with self._lock:
             if self._folder.find(fetch.source) is None:
@@ -198,9 +197,8 @@ class ImageCache:
     def _fill(self, fetch: FetchState, partial: Path, new: Path) -> int:
         """Create an image's content in the folder ``new``. Return the content's size in bytes.
 
-        If the image is a root file system (LXC), only root can enter ``new``, because the file system may contain
-        setuid programs. If the image is a disk (QEMU), all users of the host can enter ``new``, because QEMU may run as
-        a user other than root.
+        Only root can enter the folder of a root file system (LXC), which may contain setuid programs. All users can
+        enter the folder of a disk, because QEMU may run as a user other than root.
         """
         source, content = fetch.source, new / content_name(fetch.source)
         if source.kind is Hypervisor.QEMU:
@@ -218,8 +216,7 @@ class ImageCache:
     def _advance(self, fetch: FetchState, done: int) -> None:
         """Record that ``done`` bytes are stored. Raise SlotYielded if the fetch must leave its slot to another fetch.
 
-        Without this error, a slow server could occupy a slot for days after the guests that needed the image have
-        ended.
+        Otherwise a slow server could occupy a slot for days after the guests that needed the image have ended.
         """
         fetch.done = done
         if fetch.is_wanted(self.clock()):
@@ -235,8 +232,7 @@ class ImageCache:
     def _wait(self, fetch: FetchState, attempts: int, error: VirtcloudError) -> None:
         """Wait before the next attempt. Raise ``error`` if no guest has needed the image for `UNWANTED_S` seconds.
 
-        Another fetch can run during the wait, and other servers' fetches then come first (`FetchSlots`). Without these
-        rules, servers that do not answer would stop all fetches.
+        Another fetch can run during the wait (`FetchSlots`).
         """
         fetch.trouble = str(error)
         if fetch.source.url is not None:  # a restart of SBF must not delay all images of SBF

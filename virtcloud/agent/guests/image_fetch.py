@@ -1,7 +1,6 @@
 """Fetches an image's file from SBF, from a URL, or from the host's folder of images, and verifies its checksum.
 
-After a cut connection or a restart, the next attempt fetches only the missing part (RFC 9110, 14.2 and 13.1.5: Range
-and If-Range). Only a complete file with the correct checksum is used.
+After an interruption, the next attempt fetches only the missing part (RFC 9110, 14.2 and 13.1.5: Range and If-Range).
 """
 
 import os
@@ -96,9 +95,9 @@ def _open_host_file(folder: Path, path: HostFile, offset: int) -> Iterator[FileT
 class ImageFetch:
     """The fetch of one image.
 
-    If the file is incomplete after an attempt, ``pause`` is called with a number and the error of this attempt. The
-    number is 1 after the first attempt and after each attempt that received data. Each further attempt without data
-    increases the number by 1. ``pause`` waits, or raises the error if no guest needs the image.
+    After an attempt that leaves the file incomplete, ``pause`` is called with a number and the error. The number is 1
+    after an attempt that received data, and increases by 1 after each attempt without data. ``pause`` waits, or raises
+    the error if no guest needs the image.
     """
 
     sources: ImageSources

@@ -57,11 +57,9 @@ class ImageFolder:
     def record_use(self, source: ImageSource, guest_folder: Path) -> None:
         """Record durably that a guest uses an image, in addition to the images that the guest's former domains may use.
 
-        The record ends when the guest's folder is removed.
-
-        After a power failure, an image without a record could be evicted, although the guest's disk needs the image.
-        Raise Refused if the record cannot be written. If another program removed the file `SIZE`, the time of the last
-        use is not recorded, but guests can still use the image.
+        The record ends when the guest's folder is removed. An image without a record could be evicted although the
+        guest's disk needs the image. Raise Refused if the record cannot be written. If another program removed the file
+        `SIZE`, the time of the last use is not recorded.
         """
         record = guest_folder / CHECKSUM
         with refuse_os_errors(f"record the use of an image in {guest_folder}"):

@@ -56,7 +56,7 @@ IMAGE_KINDS: dict[str, type[GuestImage]] = {"lxc": LxcImage, "qemu": QemuImage}
 def read_image(folder: Path, name: str) -> GuestImage:
     """Return the image ``name`` with absolute paths of its files.
 
-    Raise Refused if the image, one of its files or its init is missing, or the description is malformed. Also raise
+    Raise Refused if the image, one of its files or its init is missing, or if the description is malformed. Also raise
     Refused if untrusted users can change the description.
     """
     path = folder / name / IMAGE_FILE
@@ -101,8 +101,6 @@ def _check_trusted(path: Path) -> None:
 
 
 class _Kind(Document):
-    """The key ``kind`` of an image's description, which determines the other keys."""
-
     model_config = ConfigDict(extra="ignore")
 
     kind: Literal["lxc", "qemu"]
@@ -122,10 +120,7 @@ def _resolve_files(image: GuestImage, folder: Path) -> dict[str, Path]:
 
 
 def _check_init(image: LxcImage, path: Path) -> None:
-    """Raise Refused if the root file system of a container's image has no init.
-
-    If the caller may not enter the folders of the root file system, raise no error.
-    """
+    """Raise Refused if a container's image has no init. Raise no error if the caller may not enter its folders."""
     try:
         has_init = RootedFiles(GuestRoot(image.rootfs, 0)).exists(image.init)
     except OSError:
@@ -186,10 +181,10 @@ def _describe_image(folder: Path, name: str) -> ImageView:
 
 
 def describe_readers(path: Path) -> str:
-    """Return who may read a file, according to the modes of the file and of the two folders above the file.
+    """Return who may read a file: "everybody", "group NAME", or the user name of the file's owner.
 
-    Return "everybody", "group NAME", or the user name of the file's owner. An ID replaces a missing name. If the caller
-    may not read the modes, return "others". The result does not consider that root may read every file.
+    The modes of the file and of the two folders above the file are considered. An ID replaces a missing name. If the
+    caller may not read the modes, return "others". The result ignores that root may read every file.
     """
     try:
         file, *folders = (part.stat() for part in (path, path.parent, path.parent.parent))

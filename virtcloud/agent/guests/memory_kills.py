@@ -5,9 +5,9 @@ machines, with both versions of control groups. The counters of the control grou
 not exist after the end of the guest.
 
 A container can survive the kill of a process. Such a kill must not explain a later end of the container. Therefore the
-agent reads the log at each reading of the host. The agent ignores a kill if the agent read the kill more than `_LATE_S`
-seconds before the earliest possible time of the container's end. The times in the log are not used, because they come
-from a clock of the kernel that programs cannot read.
+agent reads the log at each reading of the host, and ignores a kill that the agent read more than `_LATE_S` seconds
+before the earliest possible time of the container's end. The times in the log come from a clock of the kernel that
+programs cannot read.
 """
 
 import os
@@ -65,8 +65,7 @@ class MemoryKills:
     def find_cause(self, domain: str, within_s: float) -> EndCause:
         """Return the cause of the last kill in a domain, or UNKNOWN. Remove the domain's recorded kills.
 
-        The domain has ended within the last ``within_s`` seconds. Ignore kills that were read more than
-        ``within_s + _LATE_S`` seconds ago.
+        The domain has ended within the last ``within_s`` seconds.
         """
         self.read()
         is_own, first = re.compile(rf"(?:^|[/-]){re.escape(domain)}\.").search, self._clock() - within_s - _LATE_S

@@ -6,10 +6,9 @@ stdin has a JSON list of texts. Each file of at most 1 MiB that contains one of 
 written to stdout (pax format, gzip). The same root always results in the same archive.
 
 The guest controls all names, links and files in the root. Therefore the program enters the guest's user namespace,
-where it has only the rights of the guest's root user. Then the program calls chroot(2) with the guest's root folder. So
-the program cannot read other files of the host, and sees owners as IDs of the guest. After chroot(2), the program
-imports no modules, because the guest may have replaced the files of modules. The program does not look up user names,
-because the C library would load libraries of the guest.
+where it has only the rights of the guest's root user, and calls chroot(2) with the guest's root folder. After
+chroot(2), the program imports no modules and looks up no user names, because the guest may have replaced modules and
+libraries.
 """
 
 import ctypes

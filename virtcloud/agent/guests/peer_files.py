@@ -1,9 +1,8 @@
 """The files that describe all guests of a network to each guest: names, host keys, and MPI host files.
 
-A guest can use plain names (``n1``) only for guests of its own cluster. So a plain name never denotes a guest of
-another cluster, even after a guest has ended. Every guest also has a full name with its cluster's key
-(``n1.demo.internal``). The domain ``internal`` is reserved for private networks. So no full name is a name of the
-Internet.
+A guest can use plain names (``n1``) only for guests of its own cluster, so a plain name never denotes a guest of
+another cluster. Every guest also has a full name with its cluster's key (``n1.demo.internal``). The domain ``internal``
+is reserved for private networks.
 
 The agent mounts the folder of a container's peer files read-only in the container as ``/etc/virtcloud``. When another
 cluster joins or leaves the network, the agent replaces the files while the container runs.

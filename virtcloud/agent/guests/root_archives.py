@@ -56,10 +56,10 @@ def open_root_archive(folder: Path) -> Iterator[RootArchive]:
 
 
 def list_key_lines(seed: GuestSeed | None) -> list[str]:
-    """Return lines of the private keys of a guest and its cluster. These lines identify files that contain the keys.
+    """Return lines of the private keys of a guest and its cluster, which identify files that contain the keys.
 
-    The result omits the first two lines and the last line of each key, because other keys in OpenSSH's format contain
-    the same lines. The result also omits lines with fewer than `MIN_KEY_LINE` characters.
+    Omit the first two lines and the last line of each key, which other OpenSSH keys share, and lines with fewer than
+    `MIN_KEY_LINE` characters.
     """
     keys = () if seed is None else (seed.host_key, seed.cluster_key)
     lines = (line for key in keys for line in key.get_secret_value().splitlines()[2:-1])

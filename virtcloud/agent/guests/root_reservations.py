@@ -1,8 +1,7 @@
 """Reservations of guests' roots and disks: a root or disk must not be cloned while its guest is being started.
 
 A *root* is the root file system of a container. A *disk* is the disk of a virtual machine. The reconciler reserves a
-guest's root and disk before it starts the guest. Another thread reserves a stopped guest's root or disk before the
-guest is cloned.
+guest's root and disk before a start. Another thread reserves them before a clone.
 """
 
 import threading
@@ -51,8 +50,7 @@ class RootReservations:
     def for_reading(self, domain: str, guest: str) -> Iterator[GuestRoot | StoppedGuestDisk]:
         """Reserve a stopped guest's root or disk for reading within the block, and yield the root or disk.
 
-        The guest cannot start within the block. Raise Refused if the guest is being started or cloned, or has neither a
-        root nor a disk.
+        Raise Refused if the guest is being started or cloned, or has neither a root nor a disk.
         """
         with self._lock:
             if domain in self._read | self._starting:

@@ -1,9 +1,8 @@
 """Safe access to the files in a container's root. The image's author and the guest control these files.
 
-The kernel resolves each path as if the container's root were the root directory (openat2(2), RESOLVE_IN_ROOT). So no
-symbolic link and no ``..`` leads to a file outside of the root. A file is written as a new file and then renamed. So
-the agent never opens a device, a FIFO or a file with several hard links for writing. The owners of new files are within
-the guest's range of IDs.
+The kernel resolves each path as if the container's root were the root directory (openat2(2), RESOLVE_IN_ROOT). A file
+is written as a new file and then renamed, so the agent never opens a device, a FIFO or a file with several hard links
+for writing. The owners of new files are within the guest's range of IDs.
 """
 
 import ctypes
@@ -77,7 +76,7 @@ class RootedFiles:
     def write(self, path: str, content: str, mode: int = FILE_MODE, owner: int = 0) -> None:
         """Replace a file atomically. Create its folder if necessary.
 
-        If the file already has this content, do nothing. So a guest whose disk is full can start again.
+        A file with this content is not written again, so that a guest whose disk is full can start.
         """
         if self._contains(path, content):
             return
@@ -85,7 +84,7 @@ class RootedFiles:
             _write_new(new, folder, content, (self._on_host(owner), self._on_host(owner)), mode)
 
     def append_line(self, path: str, line: str, mode: int = FILE_MODE) -> None:
-        """Append a line to a file, unless the file contains the line. Leave the file's owner and mode unchanged.
+        """Append a line to a file, unless the file contains the line. Keep the file's owner and mode.
 
         If the file is absent, create the file with ``mode``.
         """
@@ -120,7 +119,7 @@ class RootedFiles:
     def ensure_folder(self, path: str, mode: int = FOLDER_MODE, owner: int = 0) -> None:
         """Create a folder with this owner, unless the folder exists.
 
-        Also create missing parent folders. The owner of these parent folders is the guest's root user.
+        The guest's root user owns missing parent folders, which are also created.
         """
         if self.exists(path):
             return
@@ -137,8 +136,8 @@ class RootedFiles:
     def _new_name(self, path: str) -> Iterator[tuple[int, str]]:
         """Yield a descriptor of the folder of ``path``, and an unused name in this folder.
 
-        The caller creates a file or a folder with this name. After the block, this file or folder is renamed to
-        ``path``. So even if the agent is killed, no file or folder at ``path`` has a wrong owner.
+        After the block, the file or folder with this name is renamed to ``path``. So even if the agent is killed, no
+        file or folder at ``path`` has a wrong owner.
         """
         parent, _, name = path.rpartition("/")
         self.ensure_folder(parent or ".")
@@ -220,8 +219,8 @@ def _write_new(name: str, folder: int, content: str, owner: tuple[int, int], mod
 def _read_regular_file(descriptor: int, path: str) -> str:
     """Return the content of a regular file.
 
-    Opening a device can have side effects. Therefore ``descriptor`` is only a reference to the file (O_PATH), and the
-    file is opened after the check of the file's type.
+    ``descriptor`` is only a reference to the file (O_PATH): opening a device could have side effects, so the type is
+    checked first.
     """
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_READ:

@@ -1,6 +1,6 @@
-"""The seed of a virtual machine: an ISO 9660 image with NoCloud data.
+"""The seed of a virtual machine: an ISO 9660 image with NoCloud data, as a read-only disk of the guest.
 
-The image is a read-only disk of the guest. cloud-init finds the disk by the volume label ``cidata``.
+cloud-init finds the disk by the volume label ``cidata``.
 """
 
 import os
@@ -48,7 +48,7 @@ def render_iso(data: NoCloudData) -> bytes:
 
 
 def _import_pycdlib() -> ModuleType:
-    """Import and return pycdlib. The agent imports pycdlib only for a virtual machine: pycdlib needs 6 MB of memory."""
+    """Import pycdlib at its first use, because it needs 6 MB of memory."""
     try:
         return import_module("pycdlib")
     except ImportError as error:

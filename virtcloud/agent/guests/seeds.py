@@ -97,8 +97,7 @@ def _private_file(path: str, content: str, user: str) -> CloudConfig:
 def _write_command(path: str, content: str) -> str:
     """Return a shell command that writes a file. cloud-init runs the command at each boot (``bootcmd``).
 
-    ``write_files`` does not suffice for peer files: cloud-init executes ``write_files`` only at the first boot, but
-    clusters also join and leave the network later.
+    ``write_files`` would be executed only at the first boot, but clusters also join and leave the network later.
     """
     folder = path.rpartition("/")[0]
     return f"mkdir -p {folder}; cat >{path} <<'{END_OF_FILE}'\n{content}{END_OF_FILE}\n"

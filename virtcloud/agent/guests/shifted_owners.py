@@ -1,7 +1,8 @@
 """Shifts the owner and group IDs of all files in a folder, for a container whose users have shifted IDs on the host.
 
-chown(2) removes the mode bits set-user-ID and set-group-ID, and the capabilities, so this module sets these bits and
-capabilities again. The new capabilities are valid only in the container's user namespace (capabilities(7), version 3).
+chown(2) removes the set-user-ID and set-group-ID bits and the capabilities of a program. Therefore this module sets
+these bits and capabilities again. The new capabilities are valid only in the container's user namespace
+(capabilities(7), version 3).
 """
 
 import errno

@@ -3,11 +3,11 @@
 The agent runs ``python -I -S unpack_program.py FOLDER COMPRESSION BYTES FILES MACHINE``, with the archive on stdin. The
 program uses only the standard library.
 
-The program calls chroot(2) with the folder before it unpacks the archive. Therefore no name and no symbolic link in the
-archive leads to a file outside the folder. Then the program drops the capabilities that it does not need. One of the
-dropped capabilities is CAP_SYS_CHROOT, with which the program could leave the folder. The program creates no devices
-and no FIFOs. Unpacked files have the owners, modes, setuid bits and capabilities that the archive contains. On the
-host, only root can enter the folder. The program prints the number of unpacked bytes.
+The program calls chroot(2) with the folder before it unpacks the archive, so no name and no symbolic link in the
+archive leads to a file outside the folder. Then the program drops the capabilities that it does not need, such as
+CAP_SYS_CHROOT, with which the program could leave the folder. The program creates no devices and no FIFOs. Unpacked
+files have the owners, modes, setuid bits and capabilities that the archive contains. On the host, only root can enter
+the folder. The program prints the size that `extract` returns.
 """
 
 import ctypes
@@ -103,8 +103,10 @@ def extract(archive: tarfile.TarFile, max_bytes: int, max_files: int) -> int:
 def count_bytes(member: tarfile.TarInfo) -> int:
     """Return the maximum number of bytes that tarfile writes to the disk for a member.
 
+    Raise BadArchive for a negative size.
+
     tarfile unpacks a member of an unknown type as a regular file. For a sparse file, tarfile writes all parts in the
-    member's list, even if the file is shorter than its parts. Raise BadArchive for a negative size.
+    member's list, even if the file is shorter than its parts.
     """
     if member.type in tarfile.SUPPORTED_TYPES and not member.isreg():
         return 0

@@ -1,8 +1,7 @@
 """Transfers of files from URLs of untrusted servers.
 
-A server can send so slowly that a transfer would never end. Therefore this module ends slow transfers. A server's name
-can resolve to the address of an internal service. Therefore this module connects only to public addresses, unless the
-agent's settings list the permitted URLs.
+This module ends slow transfers. A server's name can resolve to the address of an internal service. Therefore this
+module connects only to public addresses, unless the agent's settings list the permitted URLs.
 """
 
 import errno
@@ -42,9 +41,8 @@ def open_url(url: str, offset: int, etag: str | None, permitted: tuple[str, ...]
     """Yield a transfer of the file at a URL, from ``offset`` on. Follow at most `MAX_REDIRECTS` redirects.
 
     If ``etag`` is None, or if the server's current version of the file does not have this ETag, the transfer starts at
-    the file's beginning. ``permitted`` lists the beginnings of permitted URLs. If ``permitted`` is None, every URL is
-    permitted, but only public addresses: with other addresses, a user could make this host send requests to internal
-    services.
+    the file's beginning. ``permitted`` lists the beginnings of permitted URLs. If ``permitted`` is None, every URL with
+    a public address is permitted.
 
     Raise Refused if the URL is invalid or not permitted. Also raise Refused if the server answers with a permanent
     error such as 404, or with too many redirects. Raise Unreachable if the server does not answer, answers with a
@@ -72,8 +70,7 @@ def open_url(url: str, offset: int, etag: str | None, permitted: tuple[str, ...]
 class _Watchdog:
     """Ends the connection of an attempt that receives fewer than `SLOW_BYTES` bytes in `TIMEOUT_S` seconds.
 
-    A socket's timeout begins again with each byte, also in headers and in the sizes of chunks. Therefore a thread
-    measures the whole attempt, including redirects.
+    A socket's timeout begins again with each byte, also in headers and in the sizes of chunks.
     """
 
     def __init__(self) -> None:
@@ -192,8 +189,8 @@ def _connect(url: str, permitted: tuple[str, ...] | None, watchdog: _Watchdog) -
 def _begins_with(url: str, beginning: str) -> bool:
     """Return whether ``url`` starts with ``beginning``, and contains no ``..`` that could lead out of ``beginning``.
 
-    If ``beginning`` contains a host's name, ``url`` must contain the same host's name: ``https://mirror`` must not
-    permit ``https://mirror.attacker.example``.
+    A host's name in ``beginning`` must be complete: ``https://mirror`` does not permit
+    ``https://mirror.attacker.example``.
     """
     host, parts = urlsplit(beginning).hostname, urlsplit(url)
     return url.startswith(beginning) and host in {None, parts.hostname} and ".." not in unquote(parts.path).split("/")
@@ -210,9 +207,9 @@ def _select_public(host: str, addresses: Collection[str]) -> list[str]:
 
 
 def _connect_to_first(addresses: Sequence[str], port: int, deadline: float) -> socket.socket:
-    """Connect to the first address that accepts a connection.
+    """Connect to the first address that accepts a connection. ``deadline`` is a time of ``time.monotonic()``.
 
-    ``deadline`` is a time of ``time.monotonic()``. Each attempt can take an equal part of the remaining time.
+    Each attempt can take an equal part of the remaining time.
     """
     first, *others = addresses
     try:
@@ -226,7 +223,6 @@ def _connect_to_first(addresses: Sequence[str], port: int, deadline: float) -> s
 
 
 def _validator(answer: HTTPResponse) -> str | None:
-    """Return the value that identifies this version of the file: a strong ETag, or else Last-Modified, or None."""
     etag = answer.headers.get("etag")
     return etag if etag and not etag.startswith("W/") else answer.headers.get("last-modified")
 

@@ -13,7 +13,7 @@ ROUNDS = 5
 
 
 def exchange(world: MPI.Comm, peer: int, *, first: bool) -> None:
-    """Exchange a message with a peer. If ``first`` is true, send first and then receive; otherwise, receive first."""
+    """Exchange a message with a peer. If ``first`` is true, send first; otherwise, receive first."""
     if first:
         world.Send(MESSAGE, peer)
         world.Recv(MESSAGE, peer)

@@ -1,7 +1,6 @@
 """The chapters of the demonstration: two clusters, their connectivity and isolation, a failed creation, the removal.
 
-The chapters about MPI and about VPN access are in modules of their own. The checks of VLANs, frames, interfaces and
-guests read the lab's nodes. The states of clusters and the VLAN IDs in use come from SBF.
+The checks read the lab's nodes. The states of clusters and the VLAN IDs in use come from SBF.
 """
 
 import re
@@ -64,10 +63,6 @@ def check_switches(context: DemoContext) -> None:
 
 
 def _expected_vlans(context: DemoContext, switch: Name) -> dict[str, str]:
-    """Return a switch's expected VLANs by port. The ports to the site's first host and to the core carry both clusters.
-
-    A cluster has one guest at each site: on the site's first host.
-    """
     site = context.topology.site_of[switch]
     uplink = site.attachments[0].port
     host = next(link for link in context.topology.links if site.hosts[0].name in {end.element for end in link.ends})

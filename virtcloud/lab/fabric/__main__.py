@@ -66,7 +66,7 @@ def _run(settings: FabricSettings, events: EventLog) -> None:
 def _prepare_station(settings: FabricSettings) -> None:
     """Write this process's ID and start time to the file ``pid``, and mount the lab's own /proc.
 
-    The ID is valid in the machine's PID namespace, because it is read from the machine's /proc before the mount.
+    The ID is read before the mount, so that it is valid in the machine's PID namespace.
     """
     pid = Path("/proc/self").readlink().name
     start = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]

@@ -47,10 +47,10 @@ class ControlServer:
         power: Mapping[str, Callable[[str], None]],
         relay: Callable[[], socket.socket] | None = None,
     ) -> None:
-        """Create a server of ``nodes`` and ``services`` for clients whose requests contain ``token``.
+        """``power`` contains two functions, under ``"off"`` and ``"on"``, which power a node off and on.
 
-        ``power`` contains two functions, under ``"off"`` and ``"on"``, which power a node off and on. ``relay``
-        connects to the control server of the other kernel, if there is one.
+        Requests of clients must contain ``token``. ``relay`` connects to the control server of the other kernel, if
+        there is one.
         """
         self._nodes = nodes
         self._power = power
@@ -151,8 +151,7 @@ class ControlServer:
 def _reset_without_client(connection: socket.socket, other: socket.socket) -> None:
     """Wait until the client disconnects. Then reset the connection with the other control server.
 
-    TCP delivers the end of a connection only after all data. A control server that does not read the data would
-    therefore never detect the end.
+    A control server that does not read would never detect an orderly end, which TCP delivers only after all data.
     """
     wait_until_disconnected(connection)
     with contextlib.suppress(OSError):

@@ -2,7 +2,7 @@
 
 The process exchanges messages with the fabric over a Unix socket (SOCK_SEQPACKET). Each message is one JSON object.
 Requests are ``network``, ``spawn`` and ``signal``. A ``spawn`` message also carries the file descriptors of the
-program's standard streams. The process reaps all processes of the node.
+program's standard streams.
 """
 
 import array
@@ -58,8 +58,7 @@ def set_up_node(node: LabNode) -> None:
 def _create_boot_id() -> None:
     """Mount a new boot ID over the kernel's boot ID in /proc, so that each boot has a different ID.
 
-    Also mount a second /proc elsewhere. The kernel permits a container to mount /proc only if the node has a /proc
-    without other mounts in it.
+    Also mount a second /proc: a container may mount /proc only if the node has a /proc without other mounts in it.
     """
     _write(Path("/run/boot_id"), f"{uuid.uuid4()}\n")
     syscalls.bind("/run/boot_id", str(BOOT_ID))

@@ -1,8 +1,8 @@
 """The power of nodes: simulates a power failure of a node, and boots the node again.
 
 Without power, only the node's disk (`LabNode.disk`) and its cables (veth pairs) remain. The fabric moves the node's end
-of each cable into the fabric's network namespace, and sets this end down. As a result, the other end has no carrier.
-Deleting the node's end would also delete the other end, such as a port of a switch.
+of each cable into the fabric's network namespace, and sets this end down. Deleting this end would also delete the other
+end, such as a port of a switch.
 """
 
 import json
@@ -74,10 +74,9 @@ def _kill_first_process(handle: NodeHandle) -> None:
 
 
 def _boot(handle: NodeHandle) -> tuple[int, socket.socket]:
-    """Start a node's first process. Return two values: the ID of this process, and the node's channel.
+    """Start a node's first process. Return the ID of this process, and the node's channel.
 
-    The fabric has threads and must not fork. The fabric therefore runs this module as a program, which forks the
-    process.
+    The fabric has threads and must not fork. Therefore a program (this module) forks the process.
     """
     fabric_end, node_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with node_end:

@@ -1,7 +1,7 @@
 """The fabric's handles of nodes.
 
-The fabric forks the first process of each node. If the node is isolated, this process runs in new namespaces. The
-node's channel, a Unix socket (SOCK_SEQPACKET), carries the fabric's requests to the first process.
+The fabric forks the first process of each node, in new namespaces if the node is isolated. The node's channel, a Unix
+socket (SOCK_SEQPACKET), carries the fabric's requests to the first process.
 """
 
 import contextlib
@@ -169,7 +169,7 @@ def lab_cgroup(state: str) -> Path:
 def start_node(node: LabNode, groups: Path) -> NodeHandle:
     """Start a node's first process, in a control group below ``groups``. Return the node's handle.
 
-    Call this function before any thread runs, because a process with threads must not fork.
+    Call this function before any thread runs: a process with threads must not fork.
     """
     fabric_end, node_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pid = fork_first_process(node, node_end, groups / node.name)

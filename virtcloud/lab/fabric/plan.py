@@ -48,8 +48,8 @@ def read_settings(path: Path) -> FabricSettings:
 class NodeService:
     """A program that runs on a node.
 
-    If ``module`` is set, the zygote (``zygote.py``) has already imported the Python module ``module`` and the modules
-    that ``imports`` lists. To run the service, a fork of the zygote calls ``main(argv[1:])`` of ``module``.
+    If ``module`` is set, a fork of the zygote (``zygote.py``) calls ``main(argv[1:])`` of this Python module. The
+    zygote has imported ``module`` and ``imports`` before.
 
     The service is ready when the address ``ready`` (``unix:PATH`` or ``tcp:ADDRESS:PORT``) accepts connections. If
     ``ready`` is "", the service is ready immediately.
@@ -68,12 +68,10 @@ class LabNode:
     """A node: its files, its network as batch lines of ip, bridge and tc, and its services in starting order.
 
     Offloads are disabled on ``no_offload_ports``, so that each frame leaves these ports with its checksum and its tag.
-    If ``isolated`` is false, the node shares all namespaces with the fabric's process. Only the station, the node on
-    which SBF runs, is not isolated.
+    If ``isolated`` is false, the node shares all namespaces with the fabric's process; only the station is such a node.
 
-    A node with a ``disk`` can be powered off and on. ``disk`` is a folder outside the node. This folder contains the
-    node's ``disk_folders``, whose content survives a power failure. The content of the folders in ``tmpfs`` does not
-    survive.
+    A node with a ``disk``, a folder outside the node, can be powered off and on. The content of ``disk_folders`` is in
+    this folder and survives a power failure. The content of the folders in ``tmpfs`` does not survive.
     """
 
     name: str

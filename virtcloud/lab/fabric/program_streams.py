@@ -82,17 +82,17 @@ def _copy_streams(
 class ProgramStreams:
     """The file descriptors of a program's standard streams: the program's ends, and this process's ends.
 
-    Different threads use and close ``stdin`` and ``outputs``. Therefore ``stdin`` and ``outputs`` have different
-    descriptors, even if both refer to the same terminal.
+    ``stdin`` and ``outputs`` have different descriptors even for the same terminal, because different threads close
+    them.
     """
 
     def __init__(
         self, child_ends: tuple[int, int, int], stdin: int, outputs: dict[bytes, int], *, terminal: bool = False
     ) -> None:
-        """Store the descriptors. ``child_ends`` are the program's ends.
+        """``child_ends`` are the program's ends. This process writes the program's input to ``stdin``.
 
-        This process writes the program's input to ``stdin``. ``outputs`` maps the letter of a frame (``protocol.py``)
-        to the descriptor of the program's output. ``terminal`` is true if the streams are a terminal.
+        ``outputs`` maps the letter of a frame (``protocol.py``) to the descriptor of the program's output. ``terminal``
+        is true if the streams are a terminal.
         """
         self.child_ends = child_ends
         self.stdin = stdin
@@ -138,7 +138,7 @@ def _open_terminal(request: Mapping[str, Any]) -> ProgramStreams:
 
 
 def _send_output(connection: socket.socket, lock: threading.Lock, letter: bytes, streams: ProgramStreams) -> None:
-    """Send the output of one stream until its end. The lock also covers the reading, because `_send_rest` reads too."""
+    """Send the output of one stream until its end. The lock also covers the reading: `_send_rest` reads too."""
     end = streams.outputs[letter]
     output = select.poll()
     output.register(end, select.POLLIN)
@@ -156,7 +156,7 @@ def _send_output(connection: socket.socket, lock: threading.Lock, letter: bytes,
 
 
 def _send_rest(connection: socket.socket, streams: ProgramStreams) -> None:
-    """Send the last output of an ended program. If the client is slow, `_send_output` has not sent this output yet.
+    """Send the last output of an ended program, which `_send_output` has not sent to a slow client yet.
 
     A pipe contains at most `CHUNK` bytes. Output after these bytes comes from a daemon that the program started, so do
     not send this output.
@@ -169,7 +169,6 @@ def _send_rest(connection: socket.socket, streams: ProgramStreams) -> None:
 
 
 def _read_available(end: int) -> bytes | None:
-    """Return the available output; b"" at the end of the stream, and None if no output is available yet."""
     output = select.poll()
     output.register(end, select.POLLIN)
     if not output.poll(0):
@@ -193,7 +192,7 @@ def _receive_input(connection: socket.socket, streams: ProgramStreams) -> None:
 
 
 def _end_without_client(connection: socket.socket, handle: NodeHandle, running: RunningProgram) -> None:
-    """Wait until the client disconnects. Then terminate the program.
+    """Terminate the program when the client has disconnected.
 
     This function needs a separate thread: the thread that passes the input waits while the program does not read.
     """

@@ -26,7 +26,7 @@ class ServiceControl:
     """Starts and stops one service on a node."""
 
     def __init__(self, handle: NodeHandle, service: NodeService, log: Path, zygote: Zygote | None) -> None:
-        """Store the service and its node. The service appends its output to the file ``log``."""
+        """Create the control of a stopped service. The service appends its output to the file ``log``."""
         self._handle = handle
         self._service = service
         self._log = log

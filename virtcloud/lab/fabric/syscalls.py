@@ -53,7 +53,6 @@ def fork_into_pid_namespace_of(process: int) -> int:
 
 
 def _fork_and_restore() -> int:
-    """Fork. Afterwards, later children of this process are in this process's own PID namespace again."""
     pid = os.fork()
     if pid:
         setns("/proc/self/ns/pid")

@@ -1,7 +1,7 @@
 """User-mode Linux: boots the kernel on the file tree of the machine, and mounts the file systems that a lab needs.
 
-A lab must not write to the machine's files. Therefore the fabric first mounts a separate file system over each folder
-to which a lab writes.
+The fabric mounts a separate file system over each folder to which a lab writes, because a lab must not write to the
+machine's files.
 """
 
 import contextlib
@@ -22,9 +22,9 @@ HOTPLUG = Path("/proc/sys/kernel/hotplug")
 MODPROBE = Path("/run/modprobe")
 # A script that replaces modprobe. `_load_modules` runs the script, and later the kernel runs the script when it needs
 # another module. The script mounts the modules at /usr/lib. busybox is linked statically, so it does not need the
-# libraries in /usr/lib. When a program asks for a missing interface NAME, the kernel requests the module netdev-NAME,
-# and after an error the module NAME. Agents and libvirt ask for hundreds of such names. Therefore the script succeeds
-# immediately, except for the names that have a module.
+# libraries in /usr/lib. For a missing interface NAME, the kernel requests the module netdev-NAME, and after an error
+# the module NAME. Agents and libvirt ask for hundreds of such names. Therefore the script succeeds immediately, except
+# for the names that have a module.
 MODPROBE_TEXT = """#!/bin/busybox sh
 case "$3" in
   netdev-tunl0 | netdev-sit0 | netdev-erspan0 | netdev-gre* | netdev-ip*) ;;

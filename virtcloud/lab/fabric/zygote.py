@@ -141,7 +141,7 @@ def _start(request: dict[str, Any], failed: dict[str, str], children: dict[int, 
 def _run_in_node(request: dict[str, Any]) -> None:
     """Enter the node's namespaces, and run the module. This process is already in the node's PID namespace.
 
-    For the station (the node on which SBF runs), enter no namespace: the station shares all namespaces with the fabric.
+    The station shares all namespaces with the fabric.
     """
     os.setsid()
     os.closerange(3, 4096)

@@ -42,8 +42,8 @@ Subsystem sftp internal-sftp
 def pbs_conf(programs: str, *, server: bool) -> str:
     """Return the text of pbs.conf.
 
-    The station shares /tmp with the machine. A daemon of ``qsub`` from another lab may listen on a socket in /tmp. This
-    daemon would receive this lab's jobs. Therefore the station has a separate TMPDIR.
+    The station shares /tmp with the machine, where a ``qsub`` of another lab may have a socket and would receive this
+    lab's jobs. Therefore the station has a separate TMPDIR.
     """
     yes, no = int(server), int(not server)
     return (
@@ -57,7 +57,7 @@ def set_up_station(programs: str, hosts: str, key: str, images: str) -> str:
     """Return the script that creates the station's /etc, /home, spool, users, and keys for file transfers.
 
     ``key`` is the users' public key. The server hook sends this key to SBF with each request. ``images`` is the lab's
-    folder of images. Users cannot enter the lab's folder, so the script also mounts the images at ``IMAGES``.
+    folder of images, which the script mounts at ``IMAGES``: users cannot enter the lab's folder.
     """
     create_users = "".join(
         f"useradd --no-create-home --uid {number} --home-dir /home/{name} --shell /bin/bash --password '*' {name}\n"

@@ -1,6 +1,6 @@
 """Interfaces to a batch system with hooks.
 
-`FakeBatch` and a real OpenPBS implement these interfaces. Therefore the same scenarios run on both systems.
+`FakeBatch` and a real OpenPBS implement these interfaces, so the same scenarios run on both systems.
 """
 
 from collections.abc import Mapping

@@ -194,7 +194,6 @@ class FakeBatch:
 
     @contextmanager
     def _serve_request(self) -> Iterator[None]:
-        """Serve one request at a time. The scheduler runs after the request."""
         with self._changed:
             if not self._server_is_up:
                 raise ServerStopped(f"cannot connect to server {SERVER_NAME}")

@@ -115,7 +115,7 @@ def _build_job(identifier: str, lines: Lines) -> HookJob:
 def _custom_resources(jobs: Mapping[str, Lines]) -> dict[str, str]:
     """Return the types of ``CUSTOM_RESOURCES`` and of the recorded jobs' other custom resources, by resource name.
 
-    The type of these other resources is always ``"string"``, because recordings contain no types.
+    Recordings contain no types, so the other resources have the type ``"string"``.
     """
     names = {
         key
