@@ -75,10 +75,14 @@ def open_lock_file(path: Path, mode: int) -> IO[bytes]:
     """Open a lock file, which the caller must close. Raise OSError if the file cannot be opened or created.
 
     Create a missing file with ``mode``, which must exclude other users: a user who can open the file can lock the file,
-    and thereby prevent SBF's start. If root runs this process, the file gets the owner of the folder.
+    and thereby prevent SBF's start. The mode of an existing file, which version 0.2.0 created for all users, is limited
+    to ``mode``. If root runs this process, the file gets the owner of the folder.
     """
     file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, mode), "rb+")
     try:
+        found = os.fstat(file.fileno())
+        if os.geteuid() in {0, found.st_uid}:
+            os.fchmod(file.fileno(), found.st_mode & mode)
         give_to_owner_of(path.parent, file.fileno())
     except OSError:
         file.close()
