@@ -74,10 +74,14 @@ def open_lock_file(path: Path, mode: int) -> IO[bytes]:
     """Open a lock file, which the caller must close. Raise OSError if the file cannot be opened or created.
 
     Create a missing file with ``mode``, which must exclude other users: a user who can lock the file can prevent SBF's
-    start. If root runs this process, the file gets the owner of the folder.
+    start. Limit the mode of an existing file to ``mode``, because version 0.2.0 created the file for all users. If root
+    runs this process, the file gets the owner of the folder.
     """
     file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, mode), "rb+")
     try:
+        found = os.fstat(file.fileno())
+        if os.geteuid() in {0, found.st_uid}:
+            os.fchmod(file.fileno(), found.st_mode & mode)
         give_to_owner_of(path.parent, file.fileno())
     except OSError:
         file.close()

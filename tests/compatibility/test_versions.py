@@ -176,6 +176,18 @@ def test_a_cluster_survives_an_upgrade_of_sbf(former: Version) -> None:
             assert not any(100 in vlans for vlans in switch.carrying().values())
 
 
+def test_the_former_command_line_shows_and_sets_topologies(before_restructuring: Version, tmp_path: Path) -> None:
+    """Version 0.2.0 refuses a topology with a value under a key that it does not know."""
+    with site() as (folder, switch), standing(THIS, before_restructuring, folder, switch) as made:
+        assert made.cli("topology", "set", str(made.topology)).returncode == 0
+        for words in ((), ("--site", "brno")):
+            shown = made.cli("topology", "show", *words)
+            assert (shown.returncode, shown.stderr) == (0, "")
+            (path := tmp_path / "shown.yaml").write_text(shown.stdout)
+            done = made.cli("topology", "set", str(path), *words)
+            assert done.returncode == 0, done
+
+
 def test_an_upgrade_of_an_agent_restarts_no_guest(former: Version) -> None:
     script = DIGEST.format(segment=SEGMENT)
     assert former.run("-c", script).stdout == THIS.run("-c", script).stdout != ""

@@ -60,7 +60,7 @@ class Site(Document):
     """Images that users may choose for guests; null: any image. For clusters of batch jobs, the list does not apply."""
     destinations: Annotated[tuple[Destination, ...], OMIT_EMPTY] = ()
     """Outside services that clusters may reach through the site's gateways. Specs refer to these services by name."""
-    open_filters: bool = False
+    open_filters: Annotated[bool, OMIT_EMPTY] = False
     """Whether hosts run guests of clusters with open filters. Such guests may use any MAC address."""
 
     @property

@@ -92,3 +92,11 @@ def test_only_its_owner_and_group_can_lock_a_new_file(tmp_path: Path) -> None:
             assert (tmp_path / "sbf.db.lock").stat().st_mode & 0o777 == 0o660
     finally:
         os.umask(before)
+
+
+def test_other_users_lose_the_lock_file_of_version_0_2(tmp_path: Path) -> None:
+    """Version 0.2.0 created this file with mode 0644."""
+    (lock := tmp_path / "sbf.db.lock").touch()
+    lock.chmod(0o644)
+    with hold_whole_database(make_engine(f"sqlite:///{tmp_path}/sbf.db")):
+        assert lock.stat().st_mode & 0o777 == 0o640
