@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from virtcloud.model.errors import VirtcloudError
     from virtcloud.model.guest_spec import Guest
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = ["AsyncClient", "Client", "Cluster", "ClusterSpec", "Guest", "SshOptions", "VirtcloudError", "__version__"]
 
 _MODULES = {

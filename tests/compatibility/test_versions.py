@@ -99,7 +99,7 @@ def test_an_old_client_treats_a_new_problem_as_its_base(old_peers: Installation)
 def test_a_client_of_an_old_sbf_prints_what_to_upgrade(old_sbf: Installation) -> None:
     done = old_sbf.cli("pool", "set", "brno", "100-150")
     assert done.returncode == 1
-    assert "it is older than this client, virtcloud 0.2.0; upgrade SBF first" in done.stderr
+    assert "it is older than this client, virtcloud 0.3.0; upgrade SBF first" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_filter_that_an_old_sbf_ignores_is_refused(old_sbf: Installation, word
     """Without a refusal, the list would contain all clusters, and a script could delete them."""
     done = old_sbf.cli(*words)
     assert (done.returncode, done.stdout) == (1, "")
-    assert "it is older than this client, virtcloud 0.2.0; upgrade SBF first" in done.stderr
+    assert "it is older than this client, virtcloud 0.3.0; upgrade SBF first" in done.stderr
 
 
 def test_guests_without_addresses_at_an_old_sbf_are_reported(old_sbf: Installation) -> None:

@@ -67,7 +67,7 @@ def test_a_segment_with_unknown_requirements_is_refused(
     assert [kind for kind, _ in service.reports] == ["error"] * 3
     assert service.refused[-1].keys() == {"a"}
     assert (
-        "SBF requires strict-filters, unknown to this agent (virtcloud 0.2.0): upgrade the agent"
+        "SBF requires strict-filters, unknown to this agent (virtcloud 0.3.0): upgrade the agent"
         in (service.messages[-1])
     )
 

@@ -280,7 +280,7 @@ def test_an_address_with_the_apis_version_is_bad_input() -> None:
 def test_a_client_names_itself_and_its_version(client: SbfClient, script: Script) -> None:
     script.answer(200, POOL)
     client.pool("brno")
-    assert script.headers[0]["user-agent"] == "virtcloud/0.2.0"
+    assert script.headers[0]["user-agent"] == "virtcloud/0.3.0"
 
 
 def test_unknown_keys_of_answers_are_ignored_at_every_depth(client: SbfClient, script: Script) -> None:
