@@ -86,7 +86,7 @@ async def _follow(service: SbfService, browser: Browser, page: LivePage) -> Asyn
         if page.seen not in {None, version}:
             yield "event: changed\ndata:\n\n"
         while not feed.closed:
-            await waiter.wait(max(0.0, sent_at + SIGN_OF_LIFE_S - time.monotonic()))
+            has_changed = await waiter.wait(max(0.0, sent_at + SIGN_OF_LIFE_S - time.monotonic()))
             try:
                 await run_in_threadpool(partial(read_session, service, browser.secret))
                 newest = await run_in_threadpool(page.read_version)
@@ -99,6 +99,6 @@ async def _follow(service: SbfService, browser: Browser, page: LivePage) -> Asyn
                 version, sent_at = newest, time.monotonic()
                 yield "event: changed\ndata:\n\n"
                 await asyncio.sleep(PAUSE_S)
-            elif time.monotonic() - sent_at >= SIGN_OF_LIFE_S:
+            elif not has_changed or time.monotonic() - sent_at >= SIGN_OF_LIFE_S:
                 sent_at = time.monotonic()
                 yield "event: alive\ndata:\n\n"

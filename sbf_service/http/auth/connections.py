@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from sbf_service.coalesced_timers import CoalescedTimer, CoalescedTimers
+from sbf_service.coalesced_timers import CoalescedTimers, Timer
 from sbf_service.overload import RETRY_AFTER_S, BoundedThreads
 from virtcloud.model.errors import ServiceBusy
 
@@ -74,7 +74,7 @@ class PeerHttpProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # uv
     one of the process's file descriptors.
     """
 
-    _request_timer: CoalescedTimer
+    _request_timer: Timer
     _timers: ClassVar = CoalescedTimers()
     _has_received = False
 

@@ -139,6 +139,27 @@ def test_the_event_alive_follows_15_seconds_after_the_last_event(world: World, m
     assert (asyncio.run(run()), now) == ("alive", [15])
 
 
+def test_a_wait_that_ends_early_needs_no_second_check(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a wait of 15 s can be a fraction of a second early (:mod:`sbf_service.coalesced_timers`)."""
+    world.put("hers", spec("brno-h1", owner="alice"))
+    browser, now, waits = open_browser(world), [0.0], list[float]()
+
+    async def wait(_waiter: Waiter, seconds: float) -> bool:
+        waits.append(seconds)
+        now[0] += max(seconds - 0.2, 0.1)
+        return False
+
+    async def run() -> list[str]:
+        stream = follow(world, browser, StreamCounts())
+        found = [await next_event(stream) for _ in range(3)]
+        await stream.aclose()
+        return found
+
+    monkeypatch.setattr(events, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(Waiter, "wait", wait)
+    assert (asyncio.run(run()), waits) == (["ready", "alive", "alive"], [15, 15])
+
+
 def test_a_database_that_does_not_answer_ends_no_session(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The event ``end`` would replace the page by an error page, which does not connect again."""
 
