@@ -1,7 +1,7 @@
 """A switch, an access link, and a host that can run containers, for the tests of the playbooks.
 
-The kernel of the machine that runs the tests may lack 802.1Q. Frames on an access link are untagged. The emulated
-switch has no cable, so guests reach only guests on the same host.
+The kernel of the machine that runs the tests may lack 802.1Q. A host with an access link needs no 802.1Q, because the
+frames on this link are untagged. The emulated switch has no cable, so guests reach only guests on the same host.
 """
 
 import subprocess
@@ -59,7 +59,7 @@ def write_secrets(site: Site) -> list[dict[str, str]]:
 
 
 def prepare_host(site: Site, host: str) -> None:
-    """Create the host's interface of the access link, and allow containers on the host."""
+    """Create the host's interface of the access link, and allow containers on the host, which is itself a container."""
     site.read(host, PREPARE)
 
 

@@ -136,7 +136,10 @@ class Site:
 
     @property
     def _environment(self) -> dict[str, str]:
-        """Return Ansible's environment, with a separate folder for the sockets of ssh connections."""
+        """Return Ansible's environment, with a separate folder for the sockets of ssh connections.
+
+        Other objects of this class use the same addresses, so a shared folder would mix their connections.
+        """
         return {**ansible_environment(), "ANSIBLE_SSH_CONTROL_PATH_DIR": str(self.folder / "ssh")}
 
 

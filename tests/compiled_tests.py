@@ -1,4 +1,8 @@
-"""A plug-in for ``pytest --compile-tests``, which compiles all test modules and runs no test."""
+"""A plug-in for ``pytest --compile-tests``, which compiles all test modules and runs no test.
+
+pytest stores the compiled modules. ``pytest --collect-only`` also stores them, but takes longer, because it imports
+them.
+"""
 
 from pathlib import Path
 

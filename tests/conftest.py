@@ -31,7 +31,7 @@ def pytest_configure() -> None:
     """Restore the default handlers of SIGINT and SIGHUP. In a parallel run, set the lab's state folder.
 
     A shell starts background processes with SIGINT ignored, and nohup(1) starts programs with SIGHUP ignored. Programs
-    that the tests start would inherit this. Each process of a parallel run has its own state folder.
+    that the tests start would also ignore these signals. Each process of a parallel run has its own state folder.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -182,7 +182,7 @@ class Recorder:
 
 
 def lab_of(item: pytest.Item) -> str:
-    """Return the lab that is used in a test's file, or ""."""
+    """Return the lab that is used in a test's file, or "". A file is assumed to use one shared lab at most."""
     return item.stash[LAB_OF_FILE]
 
 
@@ -195,7 +195,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Record durations with ``--record-durations``, but not in workers, which report to the main process.
 
-    Disable garbage collection during imports.
+    Disable garbage collection during imports. The garbage collector would find almost no garbage, and would take a
+    third of the time of the imports.
     """
     gc.disable()
     if config.getoption("--record-durations") and not hasattr(config, "workerinput"):
@@ -232,7 +233,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish() -> None:
     """Make garbage collections rare, and make them skip all objects that exist now.
 
-    These objects never become garbage.
+    These objects never become garbage. With Python's default settings, garbage collection took a seventh of the tests'
+    processor time.
     """
     gc.collect()
     gc.freeze()

@@ -2,7 +2,7 @@
 
 The servers behave as management-notes.txt and openvpn(8) of OpenVPN 2.6 describe: a management socket serves one
 program at a time, messages are lost while no program is connected, and a server closes a connection 5 s after
-``client-kill``.
+``client-kill``. The time limit of a decision also applies to a connected device that renews its keys.
 """
 
 import re

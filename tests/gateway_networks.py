@@ -119,6 +119,7 @@ class GatewayNetworks:
         self.foreign[name] = self.gateway.kernel.put(name=name, kind="dummy", up=True)
 
     def find_network(self, server: FakeOpenvpn, connection: Connection) -> str | None:
+        """Return the network that a connection's frames reach, or None."""
         interfaces = self.gateway.kernel.by_index
         port = next(
             (one for one in interfaces.values() if (one.parent, one.vlan) == (server.tap, connection.vlan)), None

@@ -106,6 +106,7 @@ class HostNetworkChecks:
         assert self.world.meter.changes[count:] == []
 
     def find_obstacle(self, segment: Segment, links: Links) -> bool:
+        """Return whether something prevents the agent from building a segment."""
         if BRIDGED.read_text().strip() != "0" or any(is_renamed_port(one) for one in links.values()):
             return True
         if "table bridge virtcloud" in self.list_tables() and not self.has_own_table():
@@ -128,6 +129,7 @@ class HostNetworkChecks:
         )
 
     def find_remains(self, links: Links) -> list[KernelInterface]:
+        """Return the agent's bridges with foreign ports."""
         masters = {one.master for one in links.values() if not is_ours(one) and one.name not in UPLINKS}
         return [one for one in links.values() if is_ours(one) and one.index in masters]
 

@@ -167,6 +167,7 @@ class TapHypervisor(FakeHypervisor):
         super().start(xml)
 
     def plug(self, domain: str, mtu: int | None = None) -> None:
+        """Create a guest's port on its bridge, as libvirt does when the guest starts."""
         port, bridge = self.ports[domain]
         (found,) = self._route.get_links(ifname=bridge)
         add_tap(self._route, port, master=found["index"], mtu=mtu or found.get_attr("IFLA_MTU"), state="up")

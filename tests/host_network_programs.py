@@ -39,6 +39,8 @@ RULES: dict[str, tuple[int, dict[str, Sequence[Any]]]] = {}
 
 
 def rule(weight: int = 1, **choices: Sequence[Any]) -> Callable[[T], T]:
+    """Register a method as a rule. ``choices`` are the values of its arguments."""
+
     def add(method: T) -> T:
         RULES[method.__name__] = weight, choices
         return method

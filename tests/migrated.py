@@ -1,4 +1,7 @@
-"""Databases with the tables of the present version of SBF."""
+"""Databases with the tables of the present version of SBF.
+
+Each test process migrates one template database, and copies this database for its tests.
+"""
 
 from functools import cache
 from pathlib import Path

@@ -61,7 +61,10 @@ class NameServer:
 
 
 def write_resolver_file(folder: Path) -> Path:
-    """Write a resolv.conf with the server's address and a search domain. Return the path of the file."""
+    """Write a resolv.conf with the server's address and a search domain. Return the path of the file.
+
+    Tests use the search domain to check that a gateway looks up names without an appended domain.
+    """
     path = folder / "resolv.conf"
     path.write_text(f"nameserver {ADDRESS}\nsearch example.org\n")
     return path

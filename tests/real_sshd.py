@@ -1,6 +1,7 @@
 """Real ssh connections to this machine: ssh starts an sshd for each connection, without any network.
 
-The guests are aliases in an ssh configuration, as in the configuration of a job's script.
+The guests are aliases in an ssh configuration, as in the configuration of a job's script. Each sshd runs in its own
+process session (setsid(2)).
 """
 
 import getpass

@@ -54,7 +54,7 @@ def answer_as_agent(request: FakeRequest) -> FakeAnswer:
 
 
 def listed(*clusters: tuple[str, bool], state: str = "waiting") -> FakeAnswer:
-    """Return an agent's list of clusters. Each argument is a cluster's key, and whether its job is ending."""
+    """Return an agent's list of clusters. Each argument is a pair: a cluster's key, and whether its job is ending."""
     return {"ok": True, "clusters": [{"cluster": key, "leaving": leaving, "state": state} for key, leaving in clusters]}
 
 

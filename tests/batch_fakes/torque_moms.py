@@ -1,7 +1,9 @@
 """Runs Torque's scripts in a lab as Torque's MoMs do: in the same order, with the same arguments, environment and user.
 
 Torque itself is not installed. The behaviour is that of Torque's source (``prolog.c``, ``mom_comm.c``, ``mom_main.c``).
-The sisters are all hosts of a job except the first. A fake server prints the output of ``qstat``.
+The sisters are all hosts of a job except the first. ``prologue.parallel`` runs on the sisters; ``prologue`` then runs
+on the first host. ``epilogue.precancel`` runs as the job's user. The environment of the scripts is almost empty. A fake
+server prints the output of ``qstat``. The real code of virtcloud confirms the jobs to SBF.
 """
 
 import json

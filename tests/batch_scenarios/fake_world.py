@@ -138,6 +138,10 @@ class FakeWorld:
 
     @contextmanager
     def unreachable(self, switch: str) -> Iterator[None]:
+        """Make a switch unreachable for SBF within the context.
+
+        Other worlds also shorten the time limit of a cluster's start, which is always short in a fake world.
+        """
         self.world.switches[switch].cut_off = True
         try:
             yield
@@ -160,6 +164,7 @@ class FakeWorld:
 
     @contextmanager
     def in_begin(self, host: str, fault: HostFault) -> Iterator[Callable[[], None]]:
+        """Cause the fault at the next ``execjob_begin`` of the host. Yield a function that waits for the fault."""
         over = threading.Event()
         self.begins[host] = self._faulty(host, fault, over)
         try:
@@ -171,9 +176,10 @@ class FakeWorld:
 
     @contextmanager
     def _faulty(self, host: str, fault: HostFault, over: threading.Event) -> Iterator[None]:
-        """``MOM_DIES`` kills the MoM after the hook, before the MoM reports the result.
+        """Cause the fault before or after the host's hook, which runs inside the context.
 
-        Other faults stop the agent before the hook.
+        ``MOM_DIES`` kills the MoM after the hook, before the MoM reports the result. Other faults stop the agent before
+        the hook.
         """
         if fault is HostFault.MOM_DIES:
             yield

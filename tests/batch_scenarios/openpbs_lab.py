@@ -27,9 +27,15 @@ TIMING = {"connect_timeout": 2, "read_timeout": 4, "retry_first": 0.2, "retry_mo
 SETTINGS = {"server": {"retry_after": 3, "breaker": 2, "setup": 600}}
 NODE_FAIL_REQUEUE_S = 5
 SCHEDULER_ITERATION_S = 5
-"""The longest time in seconds between two cycles of the scheduler."""
+"""The longest time in seconds between two cycles of the scheduler. PBS's default is 600 s.
+
+If a job's nodes are down in one cycle, the next cycle tries the job again.
+"""
 RECONCILIATION = {"interval": 1, "grace": 4, "grace_empty": 8}
-"""Settings, in seconds, of the reconciliation, which compares jobs with clusters."""
+"""Settings, in seconds, of the reconciliation, which compares jobs with clusters.
+
+The settings are small, so that fault tests end soon. No setting limits the time that the start of a job may take.
+"""
 SHORT_SETUP_S = 30
 """The value of the hooks' setting ``setup``, in seconds, while a switch is unreachable and no job can start.
 
@@ -175,6 +181,7 @@ class RealWorld:
     outage: float = 12.0
 
     def left(self) -> str:
+        """Describe the differences of switches and hosts from their initial state. Return "" if there are none."""
         return self.before.describe_changes(take_snapshot(self.lab, self.lab.topology))
 
     @contextmanager
@@ -202,9 +209,9 @@ class RealWorld:
 
     @contextmanager
     def in_begin(self, host: str, fault: HostFault) -> Iterator[Callable[[], None]]:
-        """Suspend the host's agent, so that the hook ``execjob_begin`` waits for the agent.
+        """Suspend the host's agent, so that the hook ``execjob_begin`` waits for the agent. Cause the fault meanwhile.
 
-        Cause the fault meanwhile.
+        Yield a function that waits until the fault has been caused.
         """
         self._shell(host, f"kill -STOP {AGENT}")
         script = f"agent={AGENT}; until {BEGINS}; do sleep 0.05; done; {FAULTS[fault]}"

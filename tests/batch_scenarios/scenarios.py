@@ -196,6 +196,10 @@ def mom_of_another_host_dies_in_begin(stage: ScenarioStage) -> None:
 
 
 def _mom_dies_in_begin(stage: ScenarioStage, host: str) -> None:
+    """If the MoM of ``host`` dies during the hook, the job's first run is lost, and this run's cluster is removed.
+
+    The job runs again on other hosts, where the job's script starts once.
+    """
     with stage.world.in_begin(host, HostFault.MOM_DIES) as await_fault:
         job = stage.submit(hosts=2)
         await_fault()

@@ -17,7 +17,10 @@ REQUIRED = "VIRTCLOUD_REQUIRE_LAB"
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    """Start Debian's Chromium, and yield the browser. Skip the tests if Chromium is missing."""
+    """Start Debian's Chromium, and yield the browser.
+
+    If Chromium is missing, skip the tests, or raise AssertionError if ``VIRTCLOUD_REQUIRE_LAB`` is set.
+    """
     program = shutil.which("chromium")
     if program is None:
         assert not os.environ.get(REQUIRED), "chromium is missing: apt-get install chromium"
@@ -45,7 +48,11 @@ def address(world: World) -> Iterator[str]:
 
 @pytest.fixture
 def visit(chromium: Browser, world: World, address: str) -> Iterator[Visitor]:
-    """Return a function that opens a browser and logs in. After the test, check all requests and messages."""
+    """Return a function that opens a browser and logs in. After the test, check all requests and messages.
+
+    Every request must go to SBF, and no static file may be missing. Chromium's console may contain only ``HARMLESS``
+    messages.
+    """
     visits: list[Visit] = []
 
     def make(role: Role | None = Role.OPERATOR, name: str = "eva", *sites: str, **options: Any) -> Visit:

@@ -40,7 +40,7 @@ class KilledSbf:
         self.process: SbfProcess | None = None
 
     def start(self, name: str = "sbf") -> None:
-        """Start SBF, and wait until SBF answers."""
+        """Start SBF, and wait until SBF answers. The SBF named ``other`` has the same database, but another port."""
         with (self.folder / "log").open("a") as log:
             self.process = SbfProcess("serve", "--config", str(self.folder / f"{name}.toml"), stderr=log)
         with SbfClient(f"unix://{self.folder}/{name}.sock") as client:
@@ -147,6 +147,7 @@ def test_a_page_continues_after_errors_of_a_proxy(page: Page, sbf: KilledSbf) ->
 
 
 def test_a_silent_connection_is_opened_again(chromium: Browser, sbf: KilledSbf) -> None:
+    """The browser's clock advances by 160 s without an event, as when a laptop sleeps."""
     context = chromium.new_context()
     visit = Visit(context.new_page(), f"http://127.0.0.1:{sbf.port}")
     visit.page.clock.install()

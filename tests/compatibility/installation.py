@@ -52,7 +52,10 @@ def site() -> Iterator[tuple[Path, EmulatedSwitch]]:
 
 @contextmanager
 def installation(sbf: Version, peer: Version) -> Iterator[Installation]:
-    """Run an SBF with an empty database, and agents of ``peer``."""
+    """Run an SBF with an empty database, and agents of ``peer``.
+
+    The command line of the older version sets the topology and the pool, because it works with both versions of SBF.
+    """
     with site() as (folder, switch), standing(sbf, peer, folder, switch) as made:
         for words in (("topology", "set", str(made.topology)), ("pool", "set", "brno", "100-199")):
             done = max(sbf, peer, key=lambda one: one.site is not None).cli(made.url, *words)

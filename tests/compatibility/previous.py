@@ -46,7 +46,7 @@ class Version:
     def cli(self, url: str, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a command of this version against the SBF at ``url``.
 
-        The process that imported this version runs until :func:`end_command_lines`.
+        One process imports this version, and forks for each command. The process runs until :func:`end_command_lines`.
         """
         if self not in COMMAND_LINES:
             COMMAND_LINES[self] = CommandLine(self.environment)
@@ -63,7 +63,10 @@ def end_command_lines() -> None:
 
 
 def installed(folder: Path, former: FormerCommit) -> Version:
-    """Build the wheel of a former version with this environment's hatchling. Install the wheel into ``folder``."""
+    """Build the wheel of a former version with this environment's hatchling. Install the wheel into ``folder``.
+
+    The installed version uses the dependencies of this environment. Nothing is downloaded.
+    """
     archive = subprocess.run(["git", "archive", former.commit], cwd=ROOT, capture_output=True, check=False)  # noqa: S603, S607
     assert archive.returncode == 0, (
         f"expected the history with commit {former.commit} (version {former.version}); a shallow clone lacks it "

@@ -106,7 +106,8 @@ def test_the_types_of_problems_match_the_table(previous: Version) -> None:
 def test_no_enumeration_of_answers_has_a_new_value(api: Schema, this_api: Schema) -> None:
     """The previous version rejects unknown values of enumerations.
 
-    Answers to the previous version omit unknown keys, but keep unknown values.
+    In answers to the previous version, the present version omits keys that the previous version does not know, but does
+    not replace values that the previous version does not know.
     """
     then, now = (one["components"]["schemas"] for one in (api, this_api))
     values = {name: schema["enum"] for name, schema in then.items() if "enum" in schema}

@@ -1,4 +1,7 @@
-"""Tests of the invariants (docs/explanation/invariants.md). A test's name contains the invariant's number."""
+"""Tests of the invariants (docs/explanation/invariants.md). A test's name contains the invariant's number.
+
+The simulation (``tests/simulation``) checks these invariants after each step of random schedules.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier

@@ -1,6 +1,7 @@
 """Tests of a gateway that routes guests to external destinations. The agent, the packets and the faults are real.
 
-All computers are network namespaces. A fake SBF sends the wanted document.
+All computers are network namespaces. Each of two clusters with identical addresses has a guest on an access port. A
+fake SBF sends the wanted document.
 """
 
 import json
@@ -262,11 +263,13 @@ def test_guests_of_identical_clusters_reach_the_destination(world: OutsideWorld,
     ],
 )
 def test_a_guest_reaches_no_other_port_or_address(world: OutsideWorld, address: str, port: int) -> None:
+    """The destination's networks include the management network. Guests reach no management address nevertheless."""
     assert world.fetch(address, port) == "none"
 
 
 @pytest.mark.parametrize("address", ["100.64.0.201", "fd76:6372:7463:6c64::c9", "10.0.0.5", "fd00:1::5"])
 def test_nobody_outside_reaches_a_guest_or_its_router(world: OutsideWorld, address: str) -> None:
+    """``address`` is an address of the guest, or of the link between the gateway and the router's namespace."""
     assert world.fetch(address, computer=world.server) == "none"
 
 
@@ -292,6 +295,7 @@ def test_a_connection_survives_a_killed_and_restarted_agent(world: OutsideWorld)
 
 
 def test_the_agent_reports_the_use_of_destinations(world: OutsideWorld) -> None:
+    """The agent reports at its start and then once a minute. The counters survive a restart of the agent."""
     reports = [report for name, report in world.sbf.reports if name == "outside"]
     (use,) = (use for use in reports[-1]["uses"] if use["network"] == "c100")
     assert (use["destination"], use["connections"] > 1, use["sent_bytes"] > 0) == ("web", True, True)

@@ -1,4 +1,7 @@
-"""Two clients of emulated devices: a terminal over SSH, and a command line without SSH."""
+"""Two clients of emulated devices: a terminal over SSH, and a command line without SSH.
+
+The command line without SSH is for tests that need hundreds of sessions.
+"""
 
 import re
 import socket

@@ -1,3 +1,5 @@
+"""Arista's eAPI for an emulated switch: JSON-RPC over HTTPS on the loopback interface."""
+
 import base64
 import contextlib
 import json

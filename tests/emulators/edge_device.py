@@ -66,7 +66,7 @@ class EmulatedEdge(IosLikeSwitch):
         raise NotImplementedError
 
     def carrying(self) -> dict[str, set[int]]:
-        """Return the VLANs of each domain."""
+        """Return the VLANs of each domain. A session records the result after each line, so that tests can check it."""
         return {domain: {vlan for _, vlan in places} for domain, places in self.joined().items()}
 
 

@@ -111,6 +111,7 @@ class NetconfSession:
 
 
 def plain(element: etree._Element) -> etree._Element:
+    """Remove all namespaces from an element, because emulated devices do not check namespaces. Return the element."""
     for child in element.iter():
         if isinstance(child.tag, str):
             child.tag = etree.QName(child).localname

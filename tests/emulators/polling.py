@@ -1,4 +1,8 @@
-"""Shortens the pauses of the client libraries Netmiko and ncclient."""
+"""Shortens the pauses of the client libraries Netmiko and ncclient.
+
+By default, both libraries pause for tenths of a second in each session. Emulated devices answer within milliseconds, so
+tests would mostly wait for these pauses.
+"""
 
 import time
 from types import ModuleType, SimpleNamespace

@@ -1,3 +1,5 @@
+"""A real SSH server on the loopback interface for an emulated switch."""
+
 import contextlib
 import socket
 import threading

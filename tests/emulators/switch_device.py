@@ -154,7 +154,7 @@ class EmulatedSwitch(Faults, Saving, Power):
         occupy(self, vlans=vlans, access=access, trunks=trunks, native=native, shut=shut)
 
     def record_changes(self, ports: Collection[str] = (), vlans: Collection[int] = ()) -> ConfigurationRecorder:
-        """Return a recorder of all later changes, except changes of the ports and VLANs that SBF manages."""
+        """Return a recorder of all later changes, except changes of ``ports`` and ``vlans``, which SBF manages."""
         recorder = ConfigurationRecorder(self, frozenset(ports), frozenset(vlans))
         self.recorders.append(recorder)
         return recorder

@@ -19,6 +19,7 @@ def parse(text: str, to: str = "-") -> set[int]:
 
 
 def ranges(vlans: Iterable[int], to: str = "-", shortest: int = 2) -> list[str]:
+    """Return ranges of consecutive VLAN IDs, or single IDs for ranges shorter than ``shortest``."""
     parts = []
     for _, group in groupby(enumerate(sorted(vlans)), key=lambda pair: pair[1] - pair[0]):
         run = [vlan for _, vlan in group]

@@ -122,7 +122,10 @@ class FakeSbf:
         return _json(self.guest if name else [self.guest])
 
     def _extend_lease(self, key: str, seconds: float) -> Answer:
-        """Extend a cluster's lease to ``seconds`` from now. Never shorten the lease."""
+        """Extend a cluster's lease to ``seconds`` from now. Never shorten the lease.
+
+        This fake has no clock. It assumes that one hour of the present lease remains.
+        """
         later = self.clusters[key].lease_ends + timedelta(seconds=max(0, seconds - 3600))
         self.clusters[key] = self.clusters[key].model_copy(update={"lease_ends": later})
         return 200, self.clusters[key].model_dump_json().encode()

@@ -56,6 +56,7 @@ class ClusterSbf(FakeElementApi):
                 self.removed[one.id] = one.vlan, self.document.revision + 1
 
     def list_guests(self) -> list[tuple[str, str]]:
+        """Return the cluster's ID and the name of each guest."""
         return [(one.id, name) for one in self.clusters.values() for name in one.guests]
 
     def publish(self) -> None:

@@ -62,7 +62,7 @@ class Interruptions:
             self.is_running = former
 
     def guard_files(self, patch: pytest.MonkeyPatch) -> None:
-        """Count the calls of the functions that change files."""
+        """Count the calls of the functions that change files. Do not sync files: no test simulates a power loss."""
         for name in CALLS:
             patch.setattr(os, name, self._guard(getattr(os, name), name))
         patch.setattr(os, "sync", lambda: None)

@@ -35,6 +35,7 @@ class SimulatedBatch:
     # Requests of users.
 
     def submit(self, user: str, hosts: int, request: str | None, walltime_s: int, *, array: bool = False) -> str | None:
+        """Submit a job. Return its id, or None if the hook rejected the job."""
         resources = {"select": f"{hosts}:ncpus=1", "place": "scatter:excl", "walltime": _format_seconds(walltime_s)}
         resources |= {"vcluster": request} if request else {}
         record = FakeJob(

@@ -1,3 +1,5 @@
+"""Runs the real hooks of OpenPBS in this process, in the simulated time."""
+
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

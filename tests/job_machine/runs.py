@@ -113,7 +113,10 @@ class SimulatedRun(FakeRun):
         return self._ending_without_report()
 
     def _script(self) -> RunEnding:
-        """Run the script until it ends, is killed or has used its walltime."""
+        """Run the script until it ends, is killed or has used its walltime.
+
+        If the first host's MoM is dead when the script ends, wait for the restart of this MoM.
+        """
         self.phase, self.started_at = RunPhase.SCRIPT, self.tasks.now
         self.tasks.sleep(1e9, lambda: self.is_killed or self.used_s >= self.duration_s)
         self.phase = RunPhase.END
@@ -142,6 +145,7 @@ class SimulatedRun(FakeRun):
         return self.life.dead and self.phase is RunPhase.START
 
     def abandon(self) -> None:
+        """End all processes of the run without any event."""
         self.life.dead = self.is_killed = True
         self.phase = RunPhase.OVER
         for mom in self.moms:

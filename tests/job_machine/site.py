@@ -143,6 +143,7 @@ class JobSite:
                     self._discard(mom, run)
 
     def _discard(self, mom: Mom, run: SimulatedRun) -> None:
+        """End a run that the server does not know."""
         run.is_killed = True
         task = self.tasks.start(f"discard {run.copy.id}", lambda: run.run_event(mom, "execjob_end", run.record))
         task.lives.append(mom.life)

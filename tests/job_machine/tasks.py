@@ -1,4 +1,7 @@
-"""Simulated time: threads of which only one runs at a time, and which sleep without waiting."""
+"""Simulated time: threads of which only one runs at a time, and which sleep without waiting.
+
+The real hooks and agents run in such threads. So a sequence of actions always gives the same result.
+"""
 
 import threading
 from collections.abc import Callable

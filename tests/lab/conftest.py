@@ -18,7 +18,10 @@ SHARED_LAB: "pytest.StashKey[SharedLab]" = pytest.StashKey()
 
 
 def start_lab(file: LabFile, state: LabState | None = None, options: LabOptions | None = None) -> Lab:
-    """Start a lab. Skip the test if no lab can run on this machine."""
+    """Start a lab. Skip the test if no lab can run on this machine.
+
+    If ``VIRTCLOUD_REQUIRE_LAB`` is set, a skipped test counts as failed.
+    """
     try:
         return Lab.up(file, options, state=state)
     except LabImpossible as error:
@@ -28,6 +31,7 @@ def start_lab(file: LabFile, state: LabState | None = None, options: LabOptions 
 class SharedLab:
     """The shared lab of this process, which successive test files use.
 
+    An idle lab uses memory and processor time, so the lab runs only until a file needs another lab or no lab.
     ``next_lab`` is the name of the lab that the next test uses, or "" if the next test uses no shared lab.
     """
 
@@ -41,8 +45,9 @@ class SharedLab:
         """Yield the lab ``name`` for one test file.
 
         The lab's topology is ``topologies/TOPOLOGY.yaml``, or metacenter.yaml if ``topology`` is "". Afterwards, stop
-        the lab if the next file uses another lab, if SBF does not answer, or if clusters remain. A lab with
-        ``options.bare`` has no SBF and no clusters.
+        the lab if the next file does not use this lab, if SBF does not answer, or if clusters remain: such clusters
+        could change the results of the next file. With ``options.bare``, neither SBF nor agents run, so stop the lab
+        only if the next file does not use this lab.
         """
         running = (
             self._running[1] if self._running and self._running[0] == name else self._start(name, options, topology)

@@ -153,7 +153,10 @@ def test_a_switch_without_lldp_affects_no_other_cable(cabled: Lab, client: SbfCl
 
 
 def test_lldp_frames_of_guests_never_leave_the_host(cabled: Lab, client: SbfClient) -> None:
-    """A bridge forwards no frame to 01:80:c2:00:00:0e (IEEE 802.1Q, table 8-1)."""
+    """A bridge forwards no frame to 01:80:c2:00:00:0e (IEEE 802.1Q, table 8-1).
+
+    After each LLDP frame, the test sends a broadcast frame, which passes the bridge and ends the capture.
+    """
     client.put_cluster("talk", ClusterRequest(spec=ClusterSpec.model_validate({"owner": "eva", "hosts": ["brno-h1"]})))
     until(client, lambda state: state is Life.ACTIVE)
     vlan = client.cluster("talk").vlans["brno"]

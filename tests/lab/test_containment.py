@@ -235,7 +235,7 @@ def test_an_escaped_guest_is_nobody_on_the_host(lab: Lab, domains: dict[str, str
 
 
 def test_a_guest_that_runs_out_of_memory_degrades_its_cluster(lab: Lab, domains: dict[str, str]) -> None:
-    """The other tests need the guest ``victim``, so this test is the last."""
+    """The kernel kills all processes of guest ``victim``. The other tests need the victim, so this test is the last."""
     group = f"/sys/fs/cgroup/virtcloud.partition/{domains['victim']}.partition"
     run_checked(lab, HOST, "sh", "-c", f"echo 1 >{group}/memory.oom.group")
     run_inside(lab, domains["victim"], "tail /dev/zero")

@@ -53,6 +53,7 @@ def script(example: str) -> str:
 
 
 def test_the_mpi_example_starts_its_program_in_every_guest(lab: Lab, client: SbfClient) -> None:
+    """A substitute for mpirun reads the host file and starts the program over ssh, as mpirun does."""
     job = start_job(lab, client, "mpi.pbs", JobRun("31.pbs", "alice", ("brno-h1", "brno-h2", "praha-h1"), 600))
     job.run("cat > mpirun <<'END'\n" + MPIRUN + "END\nchmod +x mpirun")
     assert job.scp("mpirun g1:").returncode == 0

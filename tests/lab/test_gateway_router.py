@@ -1,6 +1,7 @@
-"""A gateway of a real lab is the router of two identical clusters. The lab's kernel has nftables for bridges only.
+"""A gateway of a real lab is the router of two identical clusters.
 
-Therefore these tests do not check which external destinations a guest reaches.
+The lab's kernel has nftables for bridges only. Therefore these tests do not check which external destinations a guest
+reaches. `tests/unit/agent/gateway/test_outside_routing.py` contains the tests of external destinations.
 """
 
 import time

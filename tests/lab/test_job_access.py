@@ -77,6 +77,7 @@ def test_an_ssh_session_survives_a_restart_of_the_agent(lab: Lab, jobs: Jobs) ->
 
 
 def test_a_removed_job_leaves_no_relay(lab: Lab, client: SbfClient, jobs: Jobs) -> None:
+    """A hook requests the removal of the first job only. The reconciler removes the second job's segment and relay."""
     before = read_interfaces(lab, HEAD)
     for key in ("21.pbs", "22.pbs"):
         open_job(lab, client, key, HEAD, SPEC)

@@ -54,7 +54,7 @@ class Hook:
 
 @pytest.fixture(scope="module", autouse=True)
 def _nothing_remains_at_the_end(lab: Lab, client: SbfClient) -> Iterator[None]:
-    """After all tests, check that the elements are as before the tests."""
+    """After all tests, check that the elements are as before the tests. Check only once, because the check is slow."""
     assert not [view.key for view in client.clusters()]
     before = take_snapshot(lab, client.topology())
     yield

@@ -182,6 +182,7 @@ def test_a_start_after_a_crash_reports_and_removes_the_remains(own_state: LabSta
 
 @pytest.mark.parametrize("what", ["the kernel boots", "nodes start", "services start"])
 def test_an_interrupted_start_leaves_no_remains(own_state: LabState, what: str) -> None:
+    """The test presses Ctrl-C in each step. A step has begun when the command has printed the previous step's line."""
     before = {"the kernel boots": "files (", "nodes start": "kernel (", "services start": "sshd ("}[what]
     if choose_kernel() != "uml" and before == "kernel (":
         before = "files ("  # the lab uses the kernel of the test host, so no kernel boots

@@ -52,7 +52,10 @@ def wait_until_empty(namespaces: dict[str, int], within_s: float = 60) -> bool:
 
 
 def wait_until_ended(state: LabState, within_s: float = 60) -> bool:
-    """Wait until the lab's first process has ended. Return False after the time limit."""
+    """Wait until the lab's first process has ended. Return False after the time limit.
+
+    :func:`wait_until_empty` can return earlier, because a process leaves its namespaces a moment before it ends.
+    """
     deadline = time.monotonic() + within_s
     while state.pid() is not None and time.monotonic() < deadline:
         time.sleep(0.05)

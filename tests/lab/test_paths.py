@@ -175,6 +175,7 @@ def test_the_check_of_paths_succeeds_over_aggregates_and_access_links(client: Sb
 
 
 def test_another_cluster_does_not_change_the_path(paths: Lab, client: SbfClient, cluster: ClusterView) -> None:
+    """The second cluster is within one site, but uses the same tree of links, whose root is sw1."""
     create(client, "other", "h1", "h2")
     assert read_vlans(paths) == {
         "sw1": ALL_HOSTS_VLANS["sw1"] | {"to2": "100-101", "to3": "100-101"},
@@ -235,6 +236,7 @@ def test_the_second_uplink_replaces_a_removed_uplink(paths: Lab, client: SbfClie
 
 
 def test_joining_and_leaving_members_keep_the_path(paths: Lab, client: SbfClient, cluster: ClusterView) -> None:
+    """Before other clusters join, the path from h1 to h2 already passes sw1, which is connected to the core."""
     assert cluster.state is ClusterState.ACTIVE
     client.put_cluster("own", ClusterRequest(spec=of_network(1, "h1", "h2", name="own", vlan=105)))
     own = until(client, "own", lambda view: view.state is ClusterState.ACTIVE)

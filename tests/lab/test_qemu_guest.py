@@ -34,7 +34,10 @@ BOOT_S = 90
 FULL_LINE = 70
 """The length of a full line of a private key's file. The first line and the last two lines can be shorter."""
 SILENCE_S = 300.0
-"""The longest permitted time in seconds without new output of the machines' consoles."""
+"""The longest permitted time in seconds without new output of the machines' consoles.
+
+The first output comes 90 s after the start of a machine, by the machine's own clock.
+"""
 COUNT_CONSOLE_BYTES = "cat /run/virtcloud/agent/guests/*/console.log 2>/dev/null | wc -c"
 FOLDER = "/run/qemu-test"
 """A folder of the container's host, with the user's private key and the known hosts."""
@@ -156,8 +159,8 @@ def log_in(lab: Lab, command: str, address: str = "10.0.0.1") -> str:
 def wait_while_booting(lab: Lab, attempt: Callable[[], T | None], errors: list[str]) -> T:
     """Call ``attempt`` until it returns a result.
 
-    The test fails with ``errors`` if the machines' consoles print nothing for `SILENCE_S`. On a busy computer, an
-    emulated machine can boot for minutes.
+    The test fails with ``errors`` if the machines' consoles print nothing for `SILENCE_S`. The total time is unlimited:
+    on a busy computer, an emulated machine can boot for minutes.
     """
     printed, deadline = -1, 0.0
     while (result := attempt()) is None:
@@ -301,7 +304,10 @@ WRITE = "echo written by a guest | dd of=/dev/vda conv=fsync"
 
 
 def run_in_qemu_guest(lab: Lab, commands: str) -> str:
-    """Run commands in the QEMU guest's shell. Return their output."""
+    """Run commands in the QEMU guest's shell. Return their output.
+
+    First, wait until the guest answers pings. Then connect repeatedly, because the shell starts later.
+    """
     shell = f"until /bin/nc -w {BOOT_S} 10.0.0.1 23; do /bin/sleep 1; done"
     up = f"until /bin/ping -c 1 -W 1 10.0.0.1 >/dev/null; do :; done; {shell}"
     return run_in_container(lab, "/bin/timeout", str(BOOT_S), "/bin/sh", "-c", up, given=f"{commands}\nexit\n")

@@ -1,6 +1,7 @@
 """A laptop reaches guests of a real lab through the gateway with plain ssh, but is in none of the guests' networks.
 
-Two clusters have identical addresses. The laptop does not reach SBF.
+Two clusters have identical addresses. The laptop does not reach SBF. Therefore a fixture requests the login files (ssh
+configuration, key and certificate) outside the laptop and copies them to the laptop.
 """
 
 import subprocess

@@ -29,7 +29,10 @@ for state, *argv in json.load(sys.stdin):
 
 
 def virtcloud(lab: Lab, *commands: tuple[str, ...]) -> list[str]:
-    """Run commands of virtcloud. Return their outputs. Each command begins with the state folder of its lab."""
+    """Run commands of virtcloud. Return their outputs. Each command begins with the state folder of its lab.
+
+    All commands run in one process, because each further process would import the modules again, which takes seconds.
+    """
     done = lab.run("laptop", (sys.executable, "-c", RUN_COMMANDS), stdin=json.dumps(commands), timeout_s=250)
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
     return [json.loads(line) for line in done.stdout.splitlines()]

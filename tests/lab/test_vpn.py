@@ -1,6 +1,7 @@
-"""A laptop joins clusters through the gateway of a real lab. Two clusters have identical addresses.
+"""A laptop joins clusters through the gateway of a real lab.
 
-The gateway connects each device with exactly one cluster.
+The laptop has a stock OpenVPN client and its user's profiles. Two clusters have identical addresses. The gateway
+connects each device with exactly one cluster.
 """
 
 import re
@@ -26,7 +27,10 @@ from virtcloud.model.views import ClusterView
 pytestmark = pytest.mark.lab
 
 OFF_S = 5.0
-"""The longest permitted time in seconds until a revoked device is cut off."""
+"""The longest permitted time in seconds until a revoked device is cut off. On an idle machine, 1 s suffices.
+
+If the gateway did not end the connection, the device would notice the revocation after 60 s (``keepalive``).
+"""
 LAST_REPLY = re.compile(r"^\[([0-9.]+)\] .*icmp_seq", re.MULTILINE)
 
 

@@ -49,7 +49,10 @@ FRAMES = {
     name: bytes(frame) + b"frame" + bytes([0xB7, number])
     for number, (name, frame) in enumerate({**ATTACKS, **build_ordinary_frames(OWN_MAC)}.items())
 }
-"""All frames that the device sends: attacks and ordinary frames."""
+"""All frames that the device sends: attacks and ordinary frames.
+
+Each frame ends with a number of its own, by which the test finds the frame in a capture.
+"""
 
 
 @pytest.fixture(scope="module")

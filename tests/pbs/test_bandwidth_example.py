@@ -46,6 +46,7 @@ def qsub(stage: ScenarioStage, batch: LabPbs, *words: str) -> str:
 
 
 def test_three_sites_measure_their_bandwidth_in_one_job(patient: ScenarioStage, batch: LabPbs, example: str) -> None:
+    """The guests accept the SSH key that the server's hook found in alice's home."""
     job = qsub(patient, batch, "-W", f"stagein={STAGE_IN}", example)
     ended = patient.await_end(job)
     output = patient.batch.output(job)

@@ -70,7 +70,10 @@ def test_a_job_deleted_by_force_during_an_outage_leaves_nothing(stage: ScenarioS
 
 
 def test_the_cluster_of_a_run_lost_in_execjob_begin_ends(stage: ScenarioStage, batch: LabPbs) -> None:
-    """A MoM dies in ``execjob_begin``. The server does not call the jobobit hook for the lost run."""
+    """A MoM dies in ``execjob_begin``. The server does not call the jobobit hook for the lost run.
+
+    The server does not start the job again, because too few nodes are free.
+    """
     with stage.world.in_begin(stage.world.hosts[0], HostFault.MOM_DIES) as await_fault:
         job = stage.submit(hosts=3)
         await_fault()

@@ -73,6 +73,7 @@ def test_changed_ssh_keys_do_not_prevent_a_repeated_start(stage: ScenarioStage, 
 
 
 def test_a_rerun_survives_the_death_of_the_server(stage: ScenarioStage, site_hook: LabPbs) -> None:
+    """The server dies after SBF received the request for the second run. Then the user's SSH keys change."""
     job = stage.submit_started(hosts=2)
     first = stage.await_active(job)
     shell(site_hook, f"rm -f {PAUSED}; touch {PAUSE}")

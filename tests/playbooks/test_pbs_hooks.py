@@ -1,4 +1,7 @@
-"""Tests of hooks that Ansible installs on a machine with a real OpenPBS server and on a host with a MoM."""
+"""Tests of hooks that Ansible installs on a machine with a real OpenPBS server and on a host with a MoM.
+
+Debian contains no OpenPBS. The machines get a copy of this machine's /opt/pbs, with the libraries that OpenPBS needs.
+"""
 
 import json
 import platform

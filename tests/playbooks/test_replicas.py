@@ -137,7 +137,10 @@ def read_running_versions(installed: Site) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def disturbed_upgrade(installed: Site) -> DisturbedUpgrade:
-    """HAProxy is killed during the upgrade of sbf1, and PostgreSQL during the upgrade of sbf2."""
+    """HAProxy is killed during the upgrade of sbf1, and PostgreSQL during the upgrade of sbf2.
+
+    Then the playbook runs again.
+    """
     variables, before = installed.inventory["all"]["vars"], read_running_versions(installed)
     variables["program_archive"] = str(make_newer_archive(Path(variables["program_archive"]), installed.folder))
 

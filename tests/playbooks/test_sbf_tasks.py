@@ -170,6 +170,7 @@ def test_a_first_installation_does_not_need_the_agents_machines(folder: Path, un
 
 
 def test_a_topology_is_loaded_if_agents_belong_to_this_sbf(folder: Path) -> None:
+    """A run without ``sbf_topology`` created the tokens. The machine and its element have different names."""
     call(folder, "token", "create", "brno-h1", "--role", "agent")
     (folder / "agent.token").touch()
     done = load(folder, {"brno": "100-199"}, agents=["node7"], agent={**LOCAL, "agent_element": "brno-h1"})

@@ -7,7 +7,8 @@ HARMLESS = ("Password forms should have", "the server responded with a status of
 """Parts of Chromium messages that report no fault.
 
 The first message concerns the login form, which has no field for a user name, because SBF knows the token's holder. The
-second message concerns pages that show an error, because such a page has the error's HTTP status.
+second message concerns pages that show an error, because such a page has the error's HTTP status. This message also
+appears for missing static files, which ``Visit.missing`` lists.
 """
 
 

@@ -103,6 +103,7 @@ class Carriers:
     # Changes by hand.
 
     def change_office(self, name: str, vlan: int) -> None:
+        """Delete the administrator's VLAN with this ID, or create one if no VLAN has this ID."""
         table = self.table(name)
         if vlan in self.offices[name]:
             self.offices[name].remove(vlan)
@@ -125,6 +126,7 @@ class Carriers:
             self.hosts.carried[host] = {one for one in self.hosts.carried.get(host, set()) if one[1] != vlan}
 
     def replace(self, name: str) -> None:
+        """Replace an element by an element without configuration."""
         if name in HOSTS:
             self.fetched.pop(name, None)
             self.hosts.carried[name] = set()

@@ -38,7 +38,11 @@ def running_console(world: World) -> Iterator[str]:
 
 
 def furnish_university(world: World) -> None:
-    """Store three sites and five clusters. Each site has two switches."""
+    """Store three sites and five clusters. Each site has two switches.
+
+    One host is dead, and therefore the VLAN ID of a deleted cluster is in quarantine. Also store traffic of the cluster
+    ``climate-model``, and an error report of the host ``plzen-h2``.
+    """
     world.furnish("100-139", university())
     world.put("climate-model", spec("brno-h1", "brno-h4", "praha-h1", "plzen-h2", owner="alice"))
     world.put("41822.pbs", spec("brno-h2", "praha-h3", owner="bob"))

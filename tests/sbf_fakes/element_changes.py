@@ -129,6 +129,7 @@ def edit_topology(topology: Topology, choose: Choice, *, local: bool, near: str 
 
 
 def parse_part(topology: Topology, name: str, document: Document) -> Topology:
+    """Return ``topology`` with one site's part from an edited document."""
     site = next(site for site in document["sites"] if site["name"] == name)
     names = {element["name"] for element in list_elements(site)}
     links = [link for link in document["links"] if find_ends(link) <= names]

@@ -1,4 +1,7 @@
-"""The Ethernet segments of fake devices: the networks whose frames meet on a transport, a service, or a link."""
+"""The Ethernet segments of fake devices: the networks whose frames meet on a transport, a service, or a link.
+
+The functions examine what the devices carry. Only the owners of VLAN IDs come from SBF's records.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

@@ -27,7 +27,9 @@ class Caller(httpx.AsyncClient):
 STILL_ITERATIONS = 20
 """The number of successive iterations of the event loop after which :func:`start_polls` assumes that all polls wait.
 
-In each of these iterations, all polls are registered as waiters, and no thread executes a call.
+In each of these iterations, all polls are registered as waiters, and no thread executes a call. A single iteration is
+not sufficient: a poll that was woken is still registered while it checks whether its caller is connected. This check
+takes some iterations, and uses no thread.
 """
 Calls = Callable[[Caller], Awaitable[None]]
 

@@ -1,4 +1,8 @@
-"""The comparison of SBF's computed values with the same values computed from scratch."""
+"""The comparison of SBF's computed values with the same values computed from scratch.
+
+After a change of the topology or of a cluster, SBF recomputes only the values that the change affects: placements,
+revisions, look-ups of the topology, and cached paths.
+"""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -60,7 +64,10 @@ class RecomputedState:
         return self.topology
 
     def _check_revision(self, topology: Topology, live: list[LiveCluster], name: Name, revision: int) -> None:
-        """Check that an element has a new revision if its configuration has changed since the last check."""
+        """Check that an element has a new revision if its configuration has changed since the last check.
+
+        The configuration of an edge also contains its description, its transports and the other edges' addresses.
+        """
         configuration: object = compute_wanted(
             name, topology, [one for one in live if name in find_elements(topology, one)]
         )

@@ -1,6 +1,6 @@
 """Changes of a topology's sites, links and transports that administrators make, as edits of the topology's document.
 
-An edit that is impossible at present changes nothing.
+An edit that is impossible at present changes nothing. Edits can also produce a topology with faults, as mistakes do.
 """
 
 from collections.abc import Sequence

@@ -298,7 +298,10 @@ class World:
         self.service.scheduler.sweep.run()
 
     def settle(self) -> None:
-        """Run workers, agents and the deadline sweep twice, or three times if the second round had due work."""
+        """Run workers, agents and the deadline sweep twice, or three times if the second round had due work.
+
+        The second round completes the transitions that the first sweep applied.
+        """
         for repetition in range(3):
             was_due = self.converge_switches()
             was_due = self.confirm_hosts() or was_due

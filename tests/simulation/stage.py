@@ -1,6 +1,7 @@
 """Actors: real code that pauses before every call to the store or to a device, until a schedule resumes it.
 
-Each actor is a coroutine (a greenlet). A schedule resumes one actor and waits until it pauses again or ends.
+Each actor is a coroutine (a greenlet). A schedule resumes one actor and waits until it pauses again or ends. No other
+code switches between coroutines. So a seed always leads to the same steps.
 """
 
 from collections.abc import Callable

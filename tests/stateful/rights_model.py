@@ -85,6 +85,7 @@ def sees_vpn(actor: Actor, view: ClusterView) -> bool:
 
 
 def sees_devices(actor: Actor, view: ClusterView) -> bool:
+    """Return whether the caller may see the names of all devices that may join a cluster."""
     return sees_vpn(actor, view) or (actor.role is Role.AGENT and actor.name in GATEWAYS and reads(actor, view))
 
 
@@ -92,6 +93,7 @@ Right = Callable[[Actor, ClusterView], bool]
 
 
 def has_role_for(actor: Actor, right: str) -> bool:
+    """Return whether the caller's role may perform the action on any cluster."""
     return actor.role in ROLES[right]
 
 

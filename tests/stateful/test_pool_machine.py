@@ -1,4 +1,8 @@
-"""Tests of pools, leases, quotas, quarantine, retention and restores under any random sequence of calls and faults."""
+"""Tests of pools, leases, quotas, quarantine, retention and restores under any random sequence of calls and faults.
+
+``make test`` always runs the same sequences, so a new failure comes from a change of the code. ``make test-stateful``
+runs further sequences. A failure prints the steps, which ``run`` can repeat.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
@@ -68,7 +72,7 @@ def choose_active(machine: PoolMachine, choose: Choice) -> Arguments:
 
 
 def choose_pool(machine: PoolMachine, choose: Choice) -> Arguments:
-    """Return a site and a pool. Some of the pools lack a VLAN ID that no running cluster uses."""
+    """Return a site and a pool. About half of the pools lack a VLAN ID of ended clusters that may still be in use."""
     site = choose.choice(SITES)
     used = VlanSet(view.vlans[Name(site)] for view in running(machine) if site in view.vlans)
     carried = VlanSet(vlan for name in ELEMENTS if site_of(name) == site for vlan in machine.carriers.carried_on(name))

@@ -1,4 +1,8 @@
-"""Tests of rights over HTTP under any random sequence of calls of users, administrators, schedulers and agents."""
+"""Tests of rights over HTTP under any random sequence of calls of users, administrators, schedulers and agents.
+
+``make test`` always runs the same sequences. ``make test-stateful`` runs further sequences. A failure prints the seed
+and the calls.
+"""
 
 from collections.abc import Iterator, Mapping
 

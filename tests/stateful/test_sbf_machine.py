@@ -50,7 +50,10 @@ SPECS = st.builds(
 OTHERS = "p9"
 """An unmanaged port of each switch."""
 POOLS = {"brno": "100-103", "praha": "102-105", "plzen": "102-105"}
-"""Brno's pool shares the VLAN IDs 102 and 103 with the other pools."""
+"""Brno's pool shares the VLAN IDs 102 and 103 with the other pools.
+
+If both VLAN IDs are claimed, a new cluster at Brno and another site gets a different VLAN ID at each of its sites.
+"""
 EVPN = {"name": "evpn", "kind": "evpn", "vnis": "10100-10103", "asn": 65000}
 
 

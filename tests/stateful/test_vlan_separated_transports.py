@@ -1,4 +1,7 @@
-"""Tests that no two networks share an Ethernet segment on a transport that separates networks only by VLAN IDs."""
+"""Tests that no two networks share an Ethernet segment on a transport that separates networks only by VLAN IDs.
+
+The tests use four sites: two networks with two sites each and no common site need at least four sites.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path

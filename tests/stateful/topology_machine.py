@@ -172,7 +172,11 @@ class TopologyMachine(DeviceChanges):
             self.only_wanted_is_added(name, switch.applied[applied[0] :], edge.applied[applied[1] :])
 
     def converge_during_a_takeover(self, choose: Choice) -> None:
-        """Reconcile a device, but pause before the reading. Meanwhile, another replica acquires the lease."""
+        """Reconcile a device, but pause before the reading. Meanwhile, another replica acquires the lease.
+
+        During the pause, a cluster that the device must add also ends, and all elements confirm the removal. The other
+        replica holds the lease again when the first worker continues.
+        """
         if (name := self.choose_device(choose)) is None:
             return
         fences: list[int | None] = []
@@ -192,9 +196,9 @@ class TopologyMachine(DeviceChanges):
                 release_lease(unit, name, fence or 0)
 
     def converge_during_a_replacement(self, choose: Choice) -> None:
-        """Reconcile a device, and meanwhile replace its description in the topology.
+        """Reconcile a device, and meanwhile replace its description in the topology. Then install the described device.
 
-        Then install the described device.
+        If the topology changes before the worker reads the device, the worker does not change the former device.
         """
         if (name := self.choose_device(choose)) is None:
             return

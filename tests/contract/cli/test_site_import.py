@@ -45,7 +45,10 @@ def survey(text: str, **options: object) -> SiteSurvey:
 
 @pytest.fixture
 def site_import(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[..., Completed]:
-    """Return a function that writes a site file and runs the command in this process."""
+    """Return a function that writes a site file and runs the command in this process.
+
+    The drivers of the switches run in a child process.
+    """
 
     def run(text: str, *arguments: object) -> Completed:
         file = tmp_path / "site.yaml"

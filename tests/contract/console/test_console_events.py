@@ -161,7 +161,10 @@ def test_a_wait_that_ends_early_needs_no_second_check(world: World, monkeypatch:
 
 
 def test_a_database_that_does_not_answer_ends_no_session(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The event ``end`` would replace the page by an error page, which does not connect again."""
+    """The stream ends without the event ``end``, so the page connects again.
+
+    The event ``end`` would replace the page by an error page, which does not connect again.
+    """
 
     def fail(*_arguments: object) -> None:
         raise DatabaseUnavailable("the database does not answer")

@@ -177,6 +177,7 @@ def test_an_access_port_in_the_wrong_vlan_reverts_the_commit(platform: str, make
 
 
 def test_a_commit_that_will_be_reverted_is_not_read(bench: SwitchBench) -> None:
+    """The device refuses the confirmation and SBF's revert. The confirm timer then reverts the commit."""
     switch = timer_switch(bench)
     bench.read()
     switch.fail("refuse", CONFIRM[switch.platform])

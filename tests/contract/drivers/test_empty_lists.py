@@ -129,7 +129,10 @@ def test_a_candidate_without_ports_is_not_committed(text: str, make_bench: MakeB
 
 
 def test_a_port_with_an_unemptied_list_delays_no_other_port(make_bench: MakeBench) -> None:
-    """On EOS, a port that is not a trunk carries no tagged VLAN."""
+    """The switch does not empty the list of the first port. SBF then does not make this port a trunk.
+
+    On EOS, a port that is not a trunk carries no tagged VLAN. So SBF can create the VLAN of the second port safely.
+    """
     bench = make_bench("arista_eos")
     bench.switch.fail("ignore", EMPTY_LIST, times=1)
     with pytest.raises(Refused, match=f"port {bench.a}: wanted an empty list"):

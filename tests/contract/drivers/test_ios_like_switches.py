@@ -1,6 +1,7 @@
 """Tests of the IOS dialect on switches that only resemble IOS, and of the loss of a session at each line.
 
 The driver configures a switch that resembles IOS, or raises an error. The driver never changes foreign configuration.
+Managed VLANs are wanted only on the first port. No other port ever carries a managed VLAN.
 """
 
 from contextlib import ExitStack

@@ -110,6 +110,7 @@ def test_a_circuit_removed_by_an_administrator_is_restored(world: World) -> None
 
 
 def test_a_restarted_edge_with_half_a_circuit_is_repaired(world: World) -> None:
+    """The session is lost after the command for the VFI. The next session creates the missing service instance."""
     device = devices(world)["brno-pe1"]
     device.fail("disconnect", "^service instance 100 ")
     world.put("demo", ALL)

@@ -1,4 +1,8 @@
-"""Tests of devices that restart between a reading and a change. The device then receives no line of the change."""
+"""Tests of devices that restart between a reading and a change. The device then receives no line of the change.
+
+The configuration after the restart may differ from the reading: a port may carry all VLANs, or may have a configuration
+that SBF did not make.
+"""
 
 import time
 from collections.abc import Iterator
@@ -114,6 +118,7 @@ def test_an_edge_restarted_after_the_reading_is_not_changed(platform: str, stack
 
 
 def test_an_edge_in_an_unknown_mode_receives_no_line(stack: ExitStack) -> None:
+    """The device refuses to leave the configuration mode. SBF closes the session and does not repeat the change."""
     bench = make_edge_bench(stack, "cisco_nxos")
     bench.read()
     before = bench.device.logins

@@ -1,3 +1,5 @@
+"""Tests of saves on switches and edges. The driver recognizes success and failure by the output of the device."""
+
 import time
 from concurrent.futures import ThreadPoolExecutor
 

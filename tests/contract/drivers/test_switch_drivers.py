@@ -151,6 +151,7 @@ def test_a_pool_of_one_vlan_also_closes_an_open_trunk(platform: str, make_bench:
 
 
 def test_100_vlans_need_one_save_and_few_lines(bench: SwitchBench) -> None:
+    """Each new VLAN needs a line for its name. Lines for ports contain ranges where the platform supports them."""
     bench.read()
     before = len(bench.switch.commands)
     assert not bench.converge("100-199", "100-199")

@@ -35,7 +35,10 @@ def test_a_vtp_clients_refusal_of_vlans_is_quoted(make_bench: MakeBench) -> None
 
 @pytest.mark.parametrize("platform", DIALECTS)
 def test_a_refused_deletion_does_not_stop_other_commands(platform: str, make_bench: MakeBench) -> None:
-    """The command ``no vlan`` enters no mode, so the session stays in the configuration mode after the refusal."""
+    """The command ``no vlan`` enters no mode, so the session stays in the configuration mode after the refusal.
+
+    The next ``exit`` leaves only the mode of VLAN 112.
+    """
     bench = make_bench(platform)
     bench.driver.apply(SwitchDifference(create=VlanSet([130])))
     before = bench.switch.logins

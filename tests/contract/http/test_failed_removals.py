@@ -102,6 +102,7 @@ def test_a_cluster_that_ended_while_it_waited_is_removed(world: World) -> None:
 
 
 def test_a_refused_cluster_fails_and_delays_no_other(world: World) -> None:
+    """After three refusals to start a guest, the agent reports the refusal, and then confirms the same revision."""
     world.put("new", spec("brno-h1", owner="bob"))
     new, refusal = world.view("new").id, "could not start g1: the image is malformed"
     confirm(world, incomplete={new: refusal})

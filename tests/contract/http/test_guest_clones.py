@@ -202,6 +202,8 @@ def test_a_guest_that_the_host_is_starting_is_not_cloned(cloning: Cloning) -> No
 def test_a_guest_that_starts_before_the_reading_is_not_cloned(
     cloning: Cloning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The guest was stopped when the clone began, but a user starts it before the agent reads the files."""
+
     def find_after_start(_roots: OneRoot, _domain: str) -> GuestRoot:
         cloning.guest().start(wait=False)
         return GuestRoot(cloning.root, SHIFT)
@@ -246,6 +248,8 @@ def test_a_full_disk_of_sbf_leaves_no_image_or_file(cloning: Cloning, monkeypatc
 
 
 def test_a_dying_agent_leaves_no_image_or_file(cloning: Cloning, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent is killed in the middle of the upload, so its connections are closed."""
+
     def die(archive: RootArchive) -> Iterator[bytes]:
         yield b"x"
         raise ServiceUnreachable("killed")

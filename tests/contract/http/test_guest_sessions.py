@@ -88,6 +88,7 @@ def test_a_revoked_token_ends_the_session(start: Start) -> None:
 
 
 def test_both_directions_of_a_session_can_be_full(start: Start) -> None:
+    """The guest reads the next bytes only after the user has received enough of its answer."""
     size = 16 << 20
     made = start()
     stream = made.connect()
@@ -220,7 +221,7 @@ def test_an_agent_that_never_answers_is_reported_in_time(start: Start) -> None:
 
 
 def is_pooled(thread: threading.Thread) -> bool:
-    """Return whether the thread is in the service's thread pool."""
+    """Return whether the thread is in the service's thread pool. The agent's requests may start such threads."""
     return thread.name == "AnyIO worker thread"
 
 

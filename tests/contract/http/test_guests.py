@@ -148,7 +148,10 @@ def test_a_hosts_error_is_shown_while_the_guest_waits(demo: World) -> None:
 
 
 def test_an_ended_guest_degrades_its_own_cluster_only(world: World) -> None:
-    """The agent first confirms the host's revision, but reports the ended guest's cluster as incomplete."""
+    """The agent first confirms the host's revision, but reports the ended guest's cluster as incomplete.
+
+    The agent confirms this cluster only when the restarted guest has run for long enough.
+    """
     world.put("c", spec("brno-h1"))
     world.put("d", spec("brno-h1", owner="bob"))
     world.settle()
@@ -162,6 +165,7 @@ def test_an_ended_guest_degrades_its_own_cluster_only(world: World) -> None:
 
 
 def test_a_guest_whose_image_is_fetched_is_not_confirmed(demo: World) -> None:
+    """The host confirms the revision, but reports the cluster as incomplete. A stopped guest needs no image."""
     view = power(demo, "on", 1).json()
     confirm_without_demo(demo, view["wanted_revision"])
     shown = ask(demo, "GET", f"{GUESTS}/g1").json()

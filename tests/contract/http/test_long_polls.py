@@ -95,6 +95,7 @@ def test_a_poll_that_waits_for_a_state_ends_in_time(world: World) -> None:
 
 
 def test_a_change_during_the_reading_is_not_lost(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The change is committed after the poll has read the revision, and before the poll waits."""
     receive = world.service.heartbeats.receive_many
     reads = 0
 
@@ -174,6 +175,7 @@ def test_a_poll_whose_token_is_revoked_ends_without_the_document(world: World) -
 
 
 def test_a_revocation_by_another_replica_ends_a_waiting_poll(world: World) -> None:
+    """The notice of the revocation was lost. When a later change wakes the poll, SBF checks the token again."""
     token = agent(world)
     own, other = world.service, world.restarted()
 
@@ -340,7 +342,10 @@ def test_heartbeats_survive_a_failed_transaction(world: World) -> None:
 def test_a_notice_of_another_replica_wakes_the_poll(
     world: World, monkeypatch: pytest.MonkeyPatch, *, is_interrupted: bool
 ) -> None:
-    """If the change reader's database connection is lost, the notice is lost too."""
+    """If the change reader's database connection is lost, the notice is lost too.
+
+    After the reconnection, the slow poll (the change reader's query of the database) finds the change.
+    """
     if world.store.engine.dialect.name != "postgresql":
         pytest.skip("SQLite has no second replica")
     monkeypatch.setattr(change_reader, "RECONNECT_S", 0.05)

@@ -30,7 +30,10 @@ def error_contents(document: Document) -> Iterator[tuple[str, dict[str, object]]
 
 
 def slugs(root: type[VirtcloudError]) -> set[str]:
-    """Return the slugs of SBF's errors. Omit the errors of agents and labs."""
+    """Return the slugs of SBF's errors.
+
+    Omit the errors of agents and labs. They are subclasses of ``root`` only if other tests imported their modules.
+    """
     own = {root.slug} if root.__module__.startswith(("sbf_service.", "virtcloud.model.")) else set()
     return own.union(*(slugs(kind) for kind in root.__subclasses__()))
 

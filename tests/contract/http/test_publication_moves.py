@@ -202,6 +202,10 @@ def test_a_new_gateway_takes_publications_over(world: World) -> None:
 
 
 def test_a_publication_waits_for_a_drained_gateway(world: World) -> None:
+    """An administrator removes a gateway's key ``outside`` from the topology, and later adds the key again.
+
+    The gateway's agent runs during this time, so the publication does not move, and keeps its address.
+    """
     publish(world)
     drained, others = gateway("brno-gw"), gateway("brno-gw2", outside=outside(2))
     world.put_topology(topology_with_gateways(brno=(drained, others)))

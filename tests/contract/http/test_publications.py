@@ -216,6 +216,7 @@ def test_a_lost_certification_suspends_the_publication(world: World) -> None:
 
 
 def test_a_lost_certification_suspends_unreadable_networks(world: World) -> None:
+    """The stored spec of the member ``broken`` is invalid JSON, so SBF cannot read which images its guests use."""
     put(world)
     put(world, "broken", joins="demo", subnets=[])
     publish(world)

@@ -1,4 +1,7 @@
-"""Tests of rate limits. A token is *known* if an earlier check has found the token valid."""
+"""Tests of rate limits. The limits count calls per hour, so that slow and fast tests have the same result.
+
+A token is *known* if an earlier check has found the token valid.
+"""
 
 import asyncio
 from collections.abc import Iterator

@@ -1,6 +1,7 @@
 """Tests of the polls that SBF answers from memory: the polls of settled agents.
 
-An agent is settled if the agent's element has confirmed its wanted revision and has no error report.
+An agent is settled if the agent's element has confirmed its wanted revision and has no error report. The *slow poll* is
+no call of an agent: SBF itself regularly reads the database, to find changes whose notices were lost.
 """
 
 import asyncio
@@ -142,7 +143,7 @@ def test_the_server_answers_settled_polls_outside_of_fastapi(settled: World) -> 
 
 
 def test_two_readings_do_not_overlap(settled: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``load`` reads the settled agents, and first empties the set of changed topics.
+    """``load`` first empties the set of changed topics, and then reads the settled agents.
 
     An overlapping call would lose changes.
     """
@@ -282,6 +283,7 @@ def test_each_heartbeat_is_recorded_with_its_own_time(settled: World) -> None:
 
 @pytest.mark.parametrize("revision", [1, 5])
 def test_an_agent_calls_twice_before_it_counts_as_stale(settled: World, revision: int) -> None:
+    """SBF answers the poll for revision 1 from memory, and the poll for revision 5 from the database."""
     settled.service.heartbeats.find_max_age = lambda: timedelta(milliseconds=50)
 
     async def act(http: Caller) -> None:

@@ -1,4 +1,7 @@
-"""Tests of every operation with a stolen token of each role, on resources of the token's holder and of others."""
+"""Tests of every operation with a stolen token of each role, on resources of the token's holder and of others.
+
+The operations come from the OpenAPI document. If ``EVERY_CALL`` lacks an operation, a test fails.
+"""
 
 import asyncio
 from collections.abc import Iterator
@@ -246,7 +249,10 @@ HOLDERS = {
     Role.JOB_STARTER: ("brno-h1",),
 }
 GATEWAY_OWN = OWN[Role.AGENT] - {"delete_cluster", "get_image", "get_image_content", "verify_image"}
-"""The operations permitted to the agent of gateway brno-gw on alice's cluster, site brno and the gateway."""
+"""The operations permitted to the agent of gateway brno-gw on alice's cluster, site brno and the gateway.
+
+A gateway runs neither jobs nor guests, so its agent may not end clusters or read images.
+"""
 LAST = ("delete_cluster", "revoke_token")
 URL_IMAGE = {
     "sha256": "0" * 64,

@@ -177,7 +177,7 @@ def test_an_agent_without_the_script_forgets_a_lost_run(world: World, host: Agen
     """A run is lost if its job is missing from the lists of running jobs for a grace period, here 0 s.
 
     The agent of the script's host then ends the cluster. The agents of the job's other hosts only delete their records
-    of the run.
+    of the run. If one of these agents receives a removal request, the agent nevertheless ends the cluster.
     """
     active(world, host, head=False)
     host.ask("running", clusters=[])
@@ -189,6 +189,7 @@ def test_an_agent_without_the_script_forgets_a_lost_run(world: World, host: Agen
 
 
 def test_a_lost_run_leaves_no_files_of_a_former_attempt(world: World, host: Agent) -> None:
+    """The script of attempt 1 ran on this host, the script of attempt 2 on another host."""
     active(world, host)
     host.ask("state", JOB)
     assert (host.settings.jobs / JOB / "hosts").exists()

@@ -54,6 +54,7 @@ def test_a_confirmed_commit_makes_a_cluster_active(world: World, junos: ConfirmT
 
 
 def test_an_unconfirmed_commit_makes_no_cluster_active(world: World, junos: ConfirmTimerSwitch) -> None:
+    """The session is lost before the switch receives the confirmation, so the switch may revert the commit later."""
     world.put("c1", spec("brno-h1", "praha-h1"))
     junos.fail("disconnect", "^commit-configuration$")
     assert world.converge("brno-sw1") is ReconcileOutcome.FAILED

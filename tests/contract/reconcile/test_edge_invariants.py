@@ -33,6 +33,7 @@ def circuit(vlan: int, service: int, port: str = "ac") -> Circuit:
 
 
 def test_invariant_1_racing_replicas_allocate_each_service_once(world: World) -> None:
+    """Two replicas get twelve simultaneous requests for the eight service IDs of a transport."""
     other = world.restarted()
     stores = [world.store, other.store] * 6
     start = Barrier(12)

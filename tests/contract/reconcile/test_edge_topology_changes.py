@@ -76,6 +76,7 @@ def test_a_transport_in_use_keeps_its_ids(world: World, when: str, vnis: str | N
 
 
 def test_a_transport_with_observed_circuits_cannot_be_removed(world: World) -> None:
+    """An administrator declared the observed circuit's VLAN ID clean, but SBF has not read the edge since."""
     world.put("demo", TWO_SITES)
     world.settle()
     world.edges["praha-pe1"].cut_off = True

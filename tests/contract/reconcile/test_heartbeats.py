@@ -332,6 +332,7 @@ def test_an_answer_that_never_ends_is_cancelled(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_long_conversation_excludes_other_replicas(tmp_path: Path) -> None:
+    """The conversation has about 35 commands, and lasts longer than the lease."""
     with run_pair(tmp_path, worker_lease=3) as replicas:
         first, second = (service.scheduler.worker for service in replicas.services)
         wait_until(lambda: first.reconcile(SW1) is ReconcileOutcome.CONFIRMED, 30)

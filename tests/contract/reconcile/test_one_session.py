@@ -78,6 +78,7 @@ def wait_until_free(device: Emulated) -> bool:
 def test_replicas_use_the_only_session_one_after_another(
     world: World, device: Emulated, replicas: tuple[Worker, Worker]
 ) -> None:
+    """Readings for HTTP requests also use the switch's only session."""
     world.furnish(topology=topology(keep_session=False))
     for number, worker in enumerate((*replicas, *replicas), start=1):
         world.put(f"c{number}", spec("brno-h1"))

@@ -1,4 +1,8 @@
-"""Tests of managed ports in other use."""
+"""Tests of managed ports in other use.
+
+SBF does not configure such a port until an administrator adopts the port. When the adopted port is released, SBF
+restores the port's former configuration.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterator

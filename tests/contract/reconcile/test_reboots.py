@@ -135,6 +135,7 @@ def test_an_interrupted_save_frees_no_vlan_until_repeated(fault: str, make: Make
 
 
 def test_a_restart_during_the_save_frees_no_vlan(make: Make) -> None:
+    """The switch restarts before it writes its configuration, and then writes the old configuration."""
     world = make("cisco_ios")
     alice_port, _ = create_and_delete(world)
     save = world.switch.store

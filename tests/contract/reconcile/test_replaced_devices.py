@@ -1,6 +1,7 @@
 """Tests of devices that the topology replaces while a worker talks to them.
 
-If a change of the topology assigns another address to a device's name, the name may denote another device.
+If a change of the topology assigns another address to a device's name, the name may denote another device. SBF must
+record nothing about the former device under this name.
 """
 
 from collections.abc import Callable

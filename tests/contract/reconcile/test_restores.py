@@ -273,6 +273,7 @@ def test_a_pool_keeps_its_vlans_until_the_devices_are_read(machines: Machines) -
 
 
 def test_a_returned_cluster_waits_until_its_vlan_is_unused(reused: Machines) -> None:
+    """Host brno-h2 still carries VLAN 100 for ``new``. So brno-h1 and the switch do not set up ``old`` yet."""
     restored, switch = reused.restore(), reused.world.switches[SWITCH]
     reused.settle("brno-h2")
     assert (reused.carries("brno-h1"), reused.carries("brno-h2")) == ([], [100])
@@ -352,7 +353,7 @@ def test_a_guest_that_was_reset_after_the_backup_runs_on(machines: Machines) -> 
 
 
 def test_a_reset_after_a_restore_restarts_the_guest_once(machines: Machines) -> None:
-    """The host must distinguish this reset from the reset after the restore."""
+    """The guest was reset after the backup. The host must distinguish this reset from the reset after the restore."""
     machines.world.put("demo", spec("brno-h1"))
     machines.back_up()
     reset(machines.world, 1)
@@ -398,7 +399,10 @@ def without_host(topology: Topology, host: str) -> Topology:
 
 
 def test_forgetting_the_port_of_an_unchecked_switch_ends_the_hold(machines: Machines) -> None:
-    """The removed switch does not answer, so SBF cannot restore the original use of the switch's port."""
+    """The removed switch does not answer, so SBF cannot restore the original use of the switch's port.
+
+    Therefore, the switch stays unchecked. An administrator then makes SBF forget the port's use.
+    """
     topology = machines.world.topology()
     machines.world.put_topology(with_spare_switch(topology))
     machines.world.put("demo", spec("brno-h1"))
@@ -469,7 +473,10 @@ def test_late_confirmations_of_former_revisions_are_refused(machines: Machines) 
 
 
 def test_revisions_exceed_all_revisions_before_the_restore(machines: Machines) -> None:
-    """Each agent waits for a revision that is higher than the last revision that the agent received."""
+    """Each agent waits for a revision that is higher than the last revision that the agent received.
+
+    The backup may lack the agent's last revision. Nevertheless, the restored SBF must assign only higher revisions.
+    """
     machines.back_up()
     with machines.world.store.change() as unit:
         for _ in range(100):

@@ -148,6 +148,7 @@ def test_a_refused_change_without_effect_is_not_saved(world: World) -> None:
 
 
 def test_an_earlier_change_is_saved_despite_a_refused_change(world: World) -> None:
+    """SBF was killed before it saved the removal of alice's cluster. The switch refuses each change for bob."""
     create_active(world)
     delete_on_hosts(world)
     switch = world.switches["brno-sw1"]
@@ -430,6 +431,7 @@ def test_a_pending_save_of_a_partly_configured_switch_happens_once(world: World)
 
 
 def test_a_switch_with_a_lost_vlan_is_saved_once(world: World) -> None:
+    """An administrator moved alice's VLAN to an unmanaged port. SBF cannot restore the VLAN on alice's port."""
     switch = world.switches["brno-sw1"]
     switch.table = {1: "default"}
     create_active(world)

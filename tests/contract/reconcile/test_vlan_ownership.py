@@ -141,7 +141,11 @@ def test_other_use_moves_to_another_site_with_its_switch(world: World, switch: F
 
 
 def test_a_removal_during_a_reading_excludes_no_vlan(world: World, switch: FakeSwitch) -> None:
-    """SBF finds a VLAN of the pool in other use on a switch that leaves the topology while SBF reads the switch."""
+    """SBF finds a VLAN of the pool in other use on a switch that leaves the topology while SBF reads the switch.
+
+    The VLAN stays free, because the switch no longer belongs to the site. After the removal, SBF only restores the
+    ports of the switch.
+    """
     world.put_topology(with_second_switch(0))
     world.switches["brno-sw2"].ports["q9"] = {100}
     with world.store.change() as unit:
@@ -286,6 +290,8 @@ def test_a_creation_is_recorded_before_the_switch_receives_it(world: World, swit
 
 @pytest.mark.parametrize("name", ["vc-100", "VLAN0100", ""])
 def test_a_kill_between_record_and_answer_loses_no_vlan(world: World, switch: FakeSwitch, name: str) -> None:
+    """The VLAN was created, with or without a name. The service was killed before it read the switch's answer."""
+
     class KilledError(BaseException):
         """Simulates a kill of the service."""
 
@@ -344,6 +350,7 @@ def test_a_vlan_without_name_and_record_is_unchanged(world: World, switch: FakeS
 
 
 def test_only_sbfs_vlans_of_an_old_startup_are_deleted(world: World, switch: FakeSwitch) -> None:
+    """The restarted switch has two VLANs: one with a name that SBF chose for an ended cluster, and a foreign VLAN."""
     world.put("demo", spec("brno-h1"))
     world.settle()
     world.delete("demo")

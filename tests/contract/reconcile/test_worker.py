@@ -40,6 +40,7 @@ def test_a_lease_is_released_after_use(world: World) -> None:
 
 
 def test_a_worker_without_its_lease_changes_nothing(world: World) -> None:
+    """The worker is suspended after it has read the switch, and a second worker acquires the lease."""
     world.settle()
     world.put("demo", ONE_HOST)
     switch = world.switches["brno-sw1"]
@@ -327,6 +328,7 @@ def test_a_failure_is_recorded_before_the_switch_is_free(world: World) -> None:
 
 
 def test_a_device_without_a_thread_is_retried_later(world: World) -> None:
+    """If the scheduler cannot start a thread for a device, the device must not stay marked as busy."""
     scheduler, now = world.service.scheduler, [100.0]
     scheduler.clock = scheduler._queue.clock = lambda: now[0]
     scheduler.spawn = fail_to_start

@@ -60,7 +60,10 @@ def test_a_dry_run_is_refused_as_the_call_is(world: World) -> None:
 
 
 def test_the_refusal_has_the_problem_type_not_admitted(world: World) -> None:
-    """A batch system's hook must recognize this refusal by the problem type."""
+    """A batch system's hook must recognize this refusal by the problem type.
+
+    If the requested network is not shared with the cluster's owner, the refusal has the same status, but another type.
+    """
     set_admission_rules(world, host={"admits": {"batch": False}})
     token = world.token(Role.SCHEDULER, "pbs")
     assert problem(ask(world, "PUT", "/v1/clusters/7.pbs", body("brno-h1"), token=token))[:2] == (403, "not-admitted")

@@ -121,6 +121,7 @@ def test_a_new_database_on_a_full_disk_is_completed_later(folder: Path) -> None:
 
 
 def test_a_failed_call_leaves_the_database_of_a_starting_service(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service creates the tables while the command waits."""
     (folder / "state").mkdir()
     config, database = folder / "sbf.toml", folder / "state/sbf.db"
     config.write_text(f'database = "sqlite:///{database}"\n')

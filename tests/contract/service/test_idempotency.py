@@ -1,4 +1,7 @@
-"""Tests of keys that get another owner, and of the former owner's late calls, which must change nothing."""
+"""Tests of keys that get another owner, and of the former owner's late calls, which must change nothing.
+
+A key gets another owner when a batch system is reinstalled and assigns former job IDs again.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -177,6 +180,7 @@ def test_an_ended_cluster_can_be_read_by_id(world: World) -> None:
 
 
 def test_an_extension_during_a_change_of_owner_is_not_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SBF reads that alice owns the key. Before SBF writes the extension, bob becomes the owner."""
     check_call_during_owner_change(
         world,
         monkeypatch,

@@ -1,6 +1,7 @@
 """Test of the rules and dashboards in ``monitoring/`` with a real Prometheus, while all faults are present at once.
 
-The alerts fire without their delay (``for``).
+The alerts fire without their delay (``for``). The metrics of a gateway and the metrics of node_exporter come from a
+page with fixed values.
 """
 
 import json

@@ -298,7 +298,10 @@ def test_a_file_at_the_sockets_path_is_not_replaced(tmp_path: Path, make: Callab
 
 @pytest.mark.postgresql
 def test_sbf_does_not_start_on_a_database_that_refuses_changes(tmp_path: Path, postgresql: str) -> None:
-    """SBF writes to the database before it answers calls, and therefore detects a standby server."""
+    """SBF writes to the database before it answers calls, and therefore detects a standby server.
+
+    This database needs no migration. The first write is then the ``UPDATE`` of ``repair_claims``.
+    """
     read_only = f"{postgresql}&options=-c%20default_transaction_read_only%3Don"
     ended = run_sbf("serve", "--config", str(write_settings(tmp_path, database=read_only)))
     assert ended.returncode == 2
@@ -548,6 +551,7 @@ def open_when_free(file: Path) -> socket.socket:
 
 
 def test_a_socket_file_survives_a_second_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second start begins after the first start has bound its socket, and before this socket listens."""
     file, chmod = tmp_path / "sbf.sock", Path.chmod
     refused: list[BadInput] = []
 

@@ -78,6 +78,7 @@ def running_service(folder: Path, **changes: str | dict[str, dict[str, str]]) ->
 
 
 def _toml(name: str, value: str | dict[str, dict[str, str]]) -> str:
+    """Return a setting as TOML. A dictionary becomes tables, which must come last in the file."""
     if isinstance(value, str):
         return f"{name} = {json.dumps(value)}\n"
     tables = ((f"[{name}.{section}]\n", table) for section, table in value.items())

@@ -273,6 +273,10 @@ def test_a_closed_terminal_removes_everything(tmp_path: Path) -> None:
 
 
 def test_a_restart_with_a_kept_folder_restores_clusters_and_topology(tmp_path: Path) -> None:
+    """The second ``virtcloud up`` prints an example command whose hosts all exist.
+
+    The last site of the kept topology has no hosts, so the second host in the example command is at another site.
+    """
     keep = ("--keep", str(tmp_path / "kept"))
     with up(*keep, home=tmp_path) as first:
         assert first.run("cluster", "create", "demo", "--host", "brno-h1", "--image", "busybox").exit_code == 0

@@ -83,7 +83,10 @@ def assert_query_equals_rule(world: World, reserved: ReservedVlans) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_vlan_id_far_down_the_index_is_found(world: World, seed: int) -> None:
-    """Most VLAN IDs that one site released long ago were released recently at another site."""
+    """Most VLAN IDs that one site released long ago were released recently at another site.
+
+    So the right VLAN ID is not among the first rows that the query reads.
+    """
     random = Random(seed)
     for site in SITES:
         world.put_pool(site, random.choice(LARGE_POOLS))

@@ -151,6 +151,7 @@ def test_a_restore_into_a_database_in_use_is_refused(kind: str, request: pytest.
 
 @pytest.mark.postgresql
 def test_a_replica_that_starts_before_a_restore_prevents_it(postgresql: str, small: Small) -> None:
+    """The restore waits until the replica has migrated the database. By then, the replica uses the database."""
     engine = make_engine(postgresql)
     with ThreadPoolExecutor(1) as pool, ExitStack() as replica:
         with begin_migration(engine) as migrating:

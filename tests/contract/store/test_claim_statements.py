@@ -91,8 +91,8 @@ def recorded_windows(world: World) -> Iterator[list[tuple[str, object]]]:
 def read_plan(world: World, statement: str, parameters: object) -> list[str]:
     """Return PostgreSQL's or SQLite's plan of a statement.
 
-    PostgreSQL would not use the index of release times of a small table. Therefore its other ways to read the table are
-    excluded, in a transaction that is rolled back.
+    PostgreSQL chooses the index of release times only if the table has hundreds of thousands of rows. Therefore,
+    exclude PostgreSQL's other ways to read the table, in a transaction that is rolled back.
     """
     explain = "EXPLAIN" if world.store.has_scopes else "EXPLAIN QUERY PLAN"
     with world.store.engine.connect() as connection:

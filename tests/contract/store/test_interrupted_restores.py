@@ -66,6 +66,7 @@ def test_a_restore_that_is_killed_changes_nothing(world: World, tmp_path: Path) 
 def test_a_failed_restore_leaves_the_file_of_a_starting_service(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A starting service opens the database file during the restore, and migrates it after the restore has failed."""
     made = World(f"sqlite:///{tmp_path / 'sbf.db'}")
     backup = back_up(made, tmp_path)
     made.close()

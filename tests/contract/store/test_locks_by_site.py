@@ -339,7 +339,10 @@ def test_locks_of_random_overlapping_sites_never_deadlock(world: World) -> None:
 
 
 def test_creations_on_one_vlan_separated_transport_wait_for_each_other(world: World) -> None:
-    """On this transport, only the VLAN ID separates networks, and the two clusters have no site in common."""
+    """On this transport, only the VLAN ID separates networks, and the two clusters have no site in common.
+
+    Without the lock of the transport, both could get the same VLAN ID.
+    """
     world.furnish(topology=four_sites())
     third = world.restarted()
     with ThreadPoolExecutor(1) as threads:

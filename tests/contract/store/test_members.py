@@ -24,6 +24,7 @@ def test_a_member_has_the_networks_vlan_id(ring: World) -> None:
 
 
 def test_a_member_is_placed_only_on_its_path(ring: World) -> None:
+    """The member has no placement on brno-h1. The guests there have a new peer, so the host's revision changes."""
     before = revisions(ring)
     join_network(ring, "m1", "brno-h2")
     assert changed_elements(ring, before) == ["brno-h1", "brno-h2", "brno-sw1"]
@@ -51,7 +52,10 @@ def test_a_member_extends_its_network_to_a_site(ring: World) -> None:
 
 
 def test_a_members_new_transport_reaches_the_networks_hosts(world: World) -> None:
-    """An agent fetches its wanted state again only if the revision of this state changes."""
+    """The member adds a transport to the network. The transport's MTU changes the network's segments on all hosts.
+
+    An agent fetches its wanted state again only if the revision of this state changes.
+    """
     plain = three_sites().model_dump(mode="json")
     transports = [transport | {"mtu": 1400} for transport in plain["transports"]]
     world.put_topology(Topology.model_validate(plain | {"transports": transports}))
@@ -83,6 +87,7 @@ def test_members_do_not_change_the_networks_own_guests(ring: World) -> None:
 
 
 def test_a_member_without_guests_waits_for_its_path(ring: World) -> None:
+    """Members m1 and m2 have the same host. Member m2 has no guests, so m2 changes nothing on the host."""
     ring.switches["brno-sw1"].cut_off = True
     ring.put("m1", member("brno-h2"))
     ring.put("m2", member(hosts=["brno-h2"]))

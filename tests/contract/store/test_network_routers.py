@@ -60,6 +60,7 @@ def test_a_users_choice_of_the_routers_addresses_is_kept(world: World) -> None:
 
 
 def test_a_dry_run_is_refused_without_addresses_for_routers(world: World) -> None:
+    """The subnet has two addresses: one for the guest and one for the router. No address is free for the gateway."""
     wanted = spec("brno-h1", router="gateway", subnets=["10.0.0.0/30"], router_addresses=["10.0.0.1/30"])
     request = {"spec": wanted.model_dump(mode="json")}
     dry_run, creation = (ask(world, "PUT", f"/v1/clusters/demo{query}", request) for query in ("?dry_run=true", ""))
@@ -125,7 +126,10 @@ def test_the_routers_segment_requires_an_agent_that_knows_routers(world: World) 
 
 
 def test_destinations_with_names_need_an_agent_that_resolves_them(world: World) -> None:
-    """Older agents would ignore the router's ``named_destinations``."""
+    """Older agents would ignore the router's ``named_destinations``.
+
+    Therefore, a segment with named destinations requires ``GATEWAY_FQDNS``, so that older agents refuse the segment.
+    """
     world.put_topology(make_topology(WEB, NAMED))
     put(world, outside=["web", "data"])
     router = segment(world).router
@@ -170,6 +174,7 @@ def test_a_gateway_that_answers_with_an_error_becomes_the_router(world: World) -
 
 
 def test_a_gateway_with_a_new_link_replaces_a_dead_router(world: World) -> None:
+    """When the network was created, the second gateway had no link to the outside, and got no addresses."""
     document = make_topology().model_dump(mode="json")
     del document["sites"][0]["gateways"][1]["outside"]
     world.put_topology(Topology.model_validate(document))

@@ -217,6 +217,7 @@ def test_no_row_is_deleted_if_the_disk_is_full(world: World, archive: Path, monk
 def test_the_audit_log_names_rows_archived_before_an_error(
     world: World, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The disk becomes full when the ended clusters are archived, and their audit rows are not."""
     end_cluster(world, "a")
     world.clock.advance(31 * 86400)
 

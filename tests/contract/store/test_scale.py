@@ -1,6 +1,7 @@
 """Tests that the cost of a call does not grow with the installation, as docs/decisions/0078 requires.
 
 The costs are counted, not timed: SQL statements, rows fetched, instructions of SQLite's virtual machine and of Python.
+The larger installation has the same number of clusters at each site and on each transport as the smaller installation.
 """
 
 import sqlite3
@@ -81,8 +82,8 @@ def claim_next_service_id(unit: Unit, transport: Transport, cluster_id: str) -> 
 def _measure_service_claims(measured: MeasuredService) -> dict[str, Costs]:
     """Return the costs of two claims: of a service ID that was never used, and of a released service ID.
 
-    Before the measurement, all live clusters except two claim a service ID. Then as many service IDs are recorded as
-    released as there are ended clusters.
+    Before the measurement, the function claims a service ID for every live cluster except two, and records as many
+    released service IDs as there are ended clusters. The costs of this preparation do not count.
     """
     with measured.counter.measure(), measured.store.change() as unit:
         ids = unit.session.scalars(select(ClusterRow.id).where(NOT_ENDED).order_by(ClusterRow.id)).all()

@@ -71,7 +71,10 @@ def read(store: Store) -> Topology:
 
 
 def test_a_change_is_prepared_in_short_turns(world: World) -> None:
-    """The thread that prepares the change holds Python's interpreter lock only for short turns."""
+    """The thread that prepares the change holds Python's interpreter lock only for short turns.
+
+    Turns of the default length would delay every concurrent call by up to 5 ms whenever the call needs the lock.
+    """
     turns_s = []
 
     def make(former: FormerTopology) -> Topology:
@@ -128,6 +131,7 @@ def test_stored_hosts_with_equal_keys_share_the_set_of_keys(world: World) -> Non
 
 
 def test_both_readings_of_clusters_are_equal(world: World) -> None:
+    """A change of the topology reads only some columns of clusters. The result must equal a full reading."""
     world.put("wide", spec("brno-h1", "praha-h1"))
     world.put("member", spec(hosts=["plzen-h1"], joins="wide"))
     world.put("local", spec("brno-h2", lease_s=3600))

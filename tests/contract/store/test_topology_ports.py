@@ -51,7 +51,10 @@ def test_a_port_of_a_switch_with_unsaved_changes_stays(world: World) -> None:
 
 
 def test_the_removal_of_a_port_in_use_causes_one_error(world: World) -> None:
-    """Only the VLAN causes an error, because the remedy of this error suffices."""
+    """The port carries a VLAN, and its switch has unsaved changes.
+
+    Only the VLAN causes an error, because the remedy of this error suffices.
+    """
     former = world.topology()
     document = former.model_dump(mode="json")
     document["sites"][0]["switches"][0]["ports"].remove("p1")
@@ -102,9 +105,9 @@ def test_hosts_of_one_network_may_exchange_their_access_ports(world: World) -> N
 
 
 def test_a_host_moved_to_another_switch_keeps_its_ending_cluster(world: World) -> None:
-    """Switch ``brno-sw9`` is new, and never carried the ending cluster.
+    """Switch ``brno-sw9`` is new, and never carried the ending cluster. The host still carries this cluster untagged.
 
-    The host still carries this cluster untagged.
+    A third host has an access link to the former port of the host.
     """
     world.switches.facts = ACCESS
     world.furnish(topology=with_links())
@@ -180,6 +183,7 @@ def with_many_hosts(first: int, moved: int = 0) -> Topology:
 
 
 def test_the_checks_of_many_ports_need_no_additional_statements(world: World) -> None:
+    """The switch has unsaved changes. A change of 25 ports gets the first 20 errors."""
     world.switches.facts = ACCESS
     world.furnish(topology=with_many_hosts(1))
     world.put("demo", spec("brno-h30"))

@@ -1,6 +1,7 @@
 """Tests that a VLAN ID has at most one network on a transport that separates networks only by their VLAN IDs.
 
-Earlier versions of SBF allowed *collisions*: several networks with one VLAN ID on such a transport.
+Earlier versions of SBF allowed *collisions*: several networks with one VLAN ID on such a transport. The networks of
+these tests have no site in common, so their claims at the sites do not conflict.
 """
 
 from typing import Any
@@ -99,6 +100,7 @@ def test_the_refusal_explains_vlan_ids_in_use_at_other_sites(four: World) -> Non
 
 
 def test_a_network_gets_no_transport_that_uses_its_vlan_id(four: World) -> None:
+    """The first network is at one site. A member at a second site would bring the network's VLAN to the transport."""
     assert put_at(four, "n", "a") == {100}
     assert put_at(four, "y", "b", "c") == {100}
     with pytest.raises(NoVlanFree) as refused:
@@ -231,7 +233,10 @@ def test_a_network_of_a_collision_does_not_grow(four: World) -> None:
 
 
 def test_an_allocation_reads_no_row_per_network_of_the_transport(world: World) -> None:
-    """The networks are at other sites, so their VLAN IDs are unclaimed at the sites of the new cluster."""
+    """The networks are at other sites, so their VLAN IDs are unclaimed at the sites of the new cluster.
+
+    There are more such networks than rows in the query's first window, but the first query still finds the VLAN ID.
+    """
     world.furnish("100-199", four_sites())
     for number in range(20):
         put_at(world, f"x{number}", "a", "d")
@@ -270,7 +275,8 @@ def test_a_port_that_may_carry_ended_clusters_keeps_its_transport(four: World) -
 def with_second_transport(**attachments: str) -> Topology:
     """Return the four sites with the transports ``core`` and ``new``, and two ports for transports at each switch.
 
-    ``attachments`` contains, by the name of a site, the ports' attachments, such as ``"uplink=core second=new"``.
+    ``attachments`` contains, by the name of a site, the ports' attachments, such as ``"uplink=core second=new"``. All
+    other sites are attached to ``core`` at the port ``uplink``.
     """
     document = four_sites().model_dump(mode="json")
     document["transports"] += [BACKBONE | {"name": "new"}]
@@ -282,6 +288,7 @@ def with_second_transport(**attachments: str) -> Topology:
 
 
 def test_a_detached_port_with_a_vlan_gets_no_other_transport(world: World) -> None:
+    """The removal of the attachment is allowed while a cluster is ending, but the switch still carries the VLAN."""
     world.furnish(topology=with_second_transport())
     put_at(world, "x", "a", "d")
     world.settle()
@@ -320,6 +327,7 @@ def test_a_used_port_changes_its_transport_in_two_steps(world: World) -> None:
 
 
 def test_a_port_with_a_one_site_vlan_gets_no_transport(world: World) -> None:
+    """A network at one site has no transport. Its VLAN is on the port of the host that the topology now moves."""
     world.furnish(topology=with_second_transport())
     put_at(world, "x", "a")
     world.settle()
@@ -350,6 +358,7 @@ def test_a_switch_with_unsaved_changes_gets_no_further_transport(world: World) -
 
 
 def test_a_port_attached_during_a_reading_gets_no_vlan(world: World) -> None:
+    """The worker read its task before the change of the topology, when the port was the port of the cluster's host."""
     world.furnish(topology=with_second_transport())
     world.settle()
     put_at(world, "x", "a")

@@ -261,6 +261,7 @@ def test_a_host_without_guests_needs_no_filters(make_segment: Make) -> None:
 
 
 def test_an_agent_upgraded_to_use_seeds_restarts_no_guest(make_segment: Make) -> None:
+    """An older agent started the guest and ignored the seed. The upgraded agent reads the same wanted document."""
     segment = make_segment("a", 100, ("g1",))
     seed = GuestSeed(user=UserName("alice"), host_key=SecretStr("x"), cluster_key=SecretStr("y"))
     guest = segment.guests[0].model_copy(update={"seed": seed})

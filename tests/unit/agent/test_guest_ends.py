@@ -110,6 +110,7 @@ def test_a_guest_must_run_as_long_as_its_last_pause(world: World) -> None:
 
 
 def test_a_guest_that_ends_in_its_first_second_is_named(world: World) -> None:
+    """The guest's start did not fail. So the host's revision is confirmed, and other clusters become active."""
     world.host.ignores_steps = True
     world.end_guest()
     world.reconcile(100)

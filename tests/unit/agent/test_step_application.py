@@ -1,4 +1,8 @@
-"""Tests of the application of steps. Starts of guests are applied in parallel."""
+"""Tests of the application of steps. Starts of guests are applied in parallel.
+
+The last tests concern held networks. A network is held if SBF requires that the host creates no part of the network,
+because the network's VLAN ID may still be in use elsewhere (`UNCHECKED_NETWORK`).
+"""
 
 import threading
 import time

@@ -328,7 +328,10 @@ class ShortSbf(FakeSbf):
 
 @pytest.fixture
 def slow_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An ssh that writes its arguments to the returned file, and runs the command on this computer for 2 s."""
+    """An ssh that writes its arguments to the returned file, runs the command on this computer, and then waits for 2 s.
+
+    A certificate can be renewed immediately after the last request for a certificate.
+    """
     (ssh := tmp_path / "ssh").write_text(
         f'#!/bin/sh\nprintf "%s\\n" "$*" >>{tmp_path}/logins\n'
         'for last; do :; done\neval "(${last#exec })"\ncode=$?; sleep 2; exit $code\n'

@@ -98,6 +98,7 @@ def get(folder: Path, path: str, shell: list[str]) -> subprocess.CompletedProces
     ("path", "name"), [("", "eva"), (".", "eva"), ("~", "eva"), ("sub/..", "eva"), ("sub/.", "sub"), ("~/sub/.", "sub")]
 )
 def test_a_copied_folder_has_its_name_for_any_path(tmp_path: Path, shell: list[str], path: str, name: str) -> None:
+    """The paths of this test do not contain the folder's name, or do not end with the folder's name."""
     home, into = tmp_path / "eva", tmp_path / "into"
     for folder in (home / "sub", into):
         folder.mkdir(parents=True)

@@ -1,4 +1,8 @@
-"""Tests of the script with which a user's computer becomes a cluster's router, with real packets in namespaces."""
+"""Tests of the script with which a user's computer becomes a cluster's router, with real packets in namespaces.
+
+A veth pair replaces the VPN between a guest and the computer. The computer also has links to an outside network and to
+a private network.
+"""
 
 import os
 import shutil
@@ -285,6 +289,7 @@ def test_a_second_up_applies_changed_settings(world: RouterWorld) -> None:
 
 @pytest.mark.parametrize("program", ["mkdir", "awk", "mv", "nft --file", "openvpn"])
 def test_down_repairs_a_killed_up(world: RouterWorld, tmp_path: Path, program: str) -> None:
+    """``up`` is killed when ``up`` starts openvpn, or after another program that ``up`` runs has ended."""
     before = world.snapshot()
     name, _, option = program.partition(" ")
     (tmp_path / name).write_text(f"""#!/bin/sh

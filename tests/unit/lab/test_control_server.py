@@ -215,6 +215,7 @@ def test_clients_are_served_after_a_lack_of_descriptors(state: LabState, monkeyp
 
 
 def test_a_new_window_size_does_not_stop_the_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread sends input. The node reads this input only after the node's output was read."""
     terminal, program_end = pty.openpty()
     sending, output_was_read = threading.Lock(), threading.Event()
     read_in_time = list[bool]()

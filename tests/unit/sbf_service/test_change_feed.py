@@ -1,4 +1,7 @@
-"""Tests of the change feed: the waiters that a topic wakes, and the versions of topics that the waiters have read."""
+"""Tests of the change feed: the waiters that a topic wakes, and the versions of topics that the waiters have read.
+
+Notices of other replicas can be lost, so a slow poll compares these versions with the database.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable

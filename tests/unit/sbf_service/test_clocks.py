@@ -1,4 +1,8 @@
-"""Tests that decisions depend on the database's clock, not on the clock of a replica's computer."""
+"""Tests that decisions depend on the database's clock, not on the clock of a replica's computer.
+
+SQLite runs in SBF's process, so its clock is the clock of SBF's computer. `read_database_clock` therefore reads this
+clock without a statement.
+"""
 
 import ast
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""Tests of the garbage collector's thresholds."""
+"""Tests of the garbage collector's thresholds.
+
+The thresholds apply to a whole process, so the tests start a separate process.
+"""
 
 import subprocess
 import sys

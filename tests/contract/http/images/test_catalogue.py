@@ -156,6 +156,7 @@ def test_a_user_cannot_take_a_name_that_a_site_lists(world: World, alice: str) -
 
 
 def test_a_user_cannot_take_the_name_of_a_hosts_image(world: World, alice: str) -> None:
+    """No cluster uses the host's image yet, and no site's ``images`` in the topology contain the image."""
     capacity = {"cpus": 2, "memory_mb": 1024, "images": ["busybox", "debian12"]}
     assert ask(world, "PUT", "/v1/elements/brno-h1/capacity", capacity).status_code == 204
     refused = add_url(world, alice, "debian12")

@@ -63,6 +63,7 @@ def test_a_network_without_subnets_assigns_no_addresses(world: World, alice: str
 
 
 def test_simultaneous_profiles_get_different_addresses(world: World) -> None:
+    """Two replicas create profiles at the same time, unless a lock delays one of them (see MeetingClock)."""
     world.clock.stands = False
     put(world, vpn=True)
     results: list[object] = []

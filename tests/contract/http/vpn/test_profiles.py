@@ -288,6 +288,7 @@ def test_a_withdrawn_invitation_revokes_the_users_profiles(world: World, alice: 
 
 
 def test_site_administrators_see_and_revoke_at_their_gateways(world: World, alice: str) -> None:
+    """The cluster has a host in Praha too, but the cluster's gateways are in Brno."""
     put(world, "demo", "brno-h1", "praha-h1")
     made = make_profile(world, alice).json()
     praha = world.token(Role.SITE_ADMINISTRATOR, "petr", "praha")
@@ -318,6 +319,7 @@ def test_a_renewed_authority_revokes_all_profiles(world: World, alice: str) -> N
 
 
 def test_a_gateway_connected_later_learns_of_a_revocation(world: World, alice: str) -> None:
+    """The first gateway's agent stops, so the creation of a second profile connects the cluster to a third gateway."""
     names = ("brno-gw", "brno-gw2", "brno-gw3")
     world.put_topology(topology_with_gateways(brno=tuple(map(gateway, names))))
     world.settle()
@@ -343,6 +345,7 @@ def test_a_former_authoritys_profile_is_pending_until_gateways_confirm(world: Wo
 
 
 def test_a_revocation_is_pending_at_gateways_without_the_cluster(world: World, alice: str) -> None:
+    """The gateways have confirmed neither the cluster nor the grant, but may already have received the grant."""
     put(world)
     made = make_profile(world, alice).json()
     revoke(world, alice, made["id"])

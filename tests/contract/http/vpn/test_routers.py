@@ -91,9 +91,9 @@ def test_the_owner_of_a_member_cannot_become_the_router(world: World) -> None:
 
 
 def test_the_database_refuses_a_second_router(world: World, alice: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test disables ``check_router``.
+    """The test disables ``check_router``, and stores no addresses for the second router, so no address is in use twice.
 
-    It stores no addresses for the second router, so no address is in use twice.
+    The constraint of the database refuses the second router nevertheless.
     """
 
     def insert(unit: Unit, created: VpnProfileRow, gateways: Sequence[Name], _: object) -> None:

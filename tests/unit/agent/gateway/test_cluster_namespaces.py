@@ -151,6 +151,8 @@ def read_neighbours() -> dict[str, str]:
 
 
 def test_guests_learn_the_mac_address_of_a_new_gateway(with_gateway: Callable[..., object]) -> None:
+    """The guest has cached the MAC address of the former gateway."""
+
     def work(gateway: Gateway) -> object:
         gateway.namespaces.ensure_no_namespace("c100")
         for address in (GATEWAY4, GATEWAY6):
@@ -346,6 +348,7 @@ def test_refused_addresses_of_the_gateway_are_written_again(tmp_path: Path, monk
 def test_correct_sets_repeats_a_failed_write_of_gateway_addresses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """`receive` fails to write the gateway's addresses. `correct_sets` writes them again, with addresses of FQDNs."""
     written: list[Any] = []
 
     def refuse(requests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -365,6 +368,7 @@ def test_correct_sets_repeats_a_failed_write_of_gateway_addresses(
 def test_resolved_fqdns_are_written_with_the_newest_gateway_addresses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """`receive` writes a new address of the gateway while the thread that resolves FQDNs waits for the lock."""
     written: list[Any] = []
 
     def accept(requests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

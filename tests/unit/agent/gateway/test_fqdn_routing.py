@@ -204,6 +204,8 @@ def test_dns_rebinding_admits_no_forbidden_address(gateway: Named) -> None:
 
 
 def test_the_addresses_of_sbf_are_not_admitted(gateway: Named, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent's settings contain SBF's name, and SBF is in the outside network."""
+
     def work(world: NamedWorld) -> object:
         monkeypatch.setattr(world.world.fqdns, "_sbf_host", "sbf.example.org")
         world.dns.answer({"sbf.example.org": [OTHERS[0]], NAME: [SERVER, *OTHERS]})
@@ -326,6 +328,7 @@ def test_a_restarted_agent_keeps_the_addresses_until_an_answer(gateway: Named) -
 
 
 def test_after_a_reboot_the_last_answers_are_admitted(gateway: Named, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the reboot, the kernel has no tables, and the DNS server does not answer yet."""
     monkeypatch.setattr(fqdn_addresses, "LIMIT_S", 0.3)
 
     def work(world: NamedWorld) -> object:

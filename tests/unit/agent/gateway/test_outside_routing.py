@@ -1,6 +1,7 @@
 """Tests of routers on the real kernel.
 
-All tests use one gateway with two identical clusters, an outside network, and a management network.
+All tests use one gateway with two identical clusters, an outside network, and a management network. The clusters may
+reach port 8080 of any address. So only the gateway's own rules protect forbidden addresses.
 """
 
 from collections.abc import Callable, Iterator
@@ -57,6 +58,7 @@ def test_a_guest_reaches_no_metadata_service_outside(gateway: Run) -> None:
 
 
 def test_a_guest_does_not_reach_another_cluster(gateway: Run) -> None:
+    """Each cluster's namespace has a link to the gateway. The guest tries the namespaces' addresses on both links."""
     assert gateway(lambda world: [world.fetch(address) for address in ("100.64.1.145", "100.64.0.201")]) == ["none"] * 2
 
 

@@ -410,6 +410,8 @@ def test_a_failed_removal_of_connections_is_repeated(
 def test_a_removal_of_connections_that_always_fails_is_not_repeated(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception, event: str
 ) -> None:
+    """The kernel has no ctnetlink, or sends answers that the agent cannot parse."""
+
     def fail(*_: object) -> int:
         raise error
 

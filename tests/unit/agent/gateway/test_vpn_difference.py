@@ -120,6 +120,7 @@ def test_connections_end_before_their_vlan_passes_to_another_cluster() -> None:
 
 
 def test_the_end_of_a_lease_needs_no_step() -> None:
+    """The lease of this test's session ended long ago."""
     observed = replace(COMPLETE, servers=(replace(SERVERS[0], sessions=(SESSION,)), SERVERS[1]))
     assert steps(GRANTED, observed) == []
 

@@ -37,7 +37,10 @@ def read_memory_kb(pid: int) -> int:
 
 
 def send_junk() -> None:
-    """Send packets that begin like the first packet of a client, and continue with random bytes."""
+    """Send packets that begin like the first packet of a client, and continue with random bytes.
+
+    The first byte alternates between the opcodes of clients without and with tls-crypt-v2.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         for number in range(JUNK):
             first = bytes((10 << 3 if number % 2 else 7 << 3,))
@@ -101,6 +104,7 @@ def silent_connections_of_two(number: int) -> Iterator[list[socket.socket]]:
 def test_one_source_cannot_fill_the_tcp_server(
     in_world: Callable[..., Any], authority: VpnAuthority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """In this test, OpenVPN accepts 30 connections in total, and the packet filter accepts 10 from each source."""
     monkeypatch.setattr(connection_limits, "PER_SOURCE", 10)
     monkeypatch.setattr(openvpn_config, "_FIXED_OPTIONS", (*openvpn_config._FIXED_OPTIONS, "max-clients 30"))
     limits = ConnectionLimits()

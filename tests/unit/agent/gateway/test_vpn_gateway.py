@@ -136,6 +136,7 @@ def test_a_connection_ends_with_the_lease_by_the_agents_clock(
 def test_a_busy_server_sends_the_notice_of_a_removed_grant(
     in_world: Callable[..., Any], authority: VpnAuthority
 ) -> None:
+    """The server's process is stopped (SIGSTOP) for longer than the agent waits for the notice's delivery."""
     device = authority.make_device("laptop")
 
     def work(world: GatewayWorld) -> object:

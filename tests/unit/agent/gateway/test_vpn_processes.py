@@ -103,6 +103,8 @@ def test_the_remains_of_an_unwanted_server_are_removed(in_world: Callable[..., A
 
 
 def test_an_incomplete_tap_of_an_unwanted_server_is_removed(in_world: Callable[..., Any]) -> None:
+    """The agent was killed while it created the tap, before the alias was set."""
+
     def work(world: GatewayWorld) -> object:
         world.gateway.ensure_no_server(UDP)
         world.kernel.add_tap("vcnew-vpn-udp")

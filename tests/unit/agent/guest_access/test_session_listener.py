@@ -114,6 +114,7 @@ def test_a_session_beyond_the_limit_is_refused_with_the_reason() -> None:
 
 
 def test_refusals_do_not_delay_the_next_poll_of_sessions() -> None:
+    """SBF does not answer while the listener refuses sessions."""
     sbf = BusySbf(session_listener.MAX_REFUSALS + 5)
     sbf.poll()
     streams = [sbf.streams.get(timeout=30) for _ in range(session_listener.MAX_REFUSALS)]

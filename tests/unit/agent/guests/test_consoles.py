@@ -44,7 +44,7 @@ def await_true(reached: Callable[[], object]) -> None:
 
 
 def read_log(log_file: Path) -> bytes:
-    """Return the content of a log's files."""
+    """Return the content of a log's files. The content of a file that is renamed meanwhile may be missing."""
     found = b""
     for path in list_log_files(log_file):
         with suppress(FileNotFoundError):
@@ -138,6 +138,7 @@ def test_input_that_exceeds_the_terminals_buffer_is_complete(
 def test_a_pause_of_the_agent_discards_no_input(
     consoles: GuestConsoles, terminal: tuple[int, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The time limit has passed before the first attempt to write."""
     monkeypatch.setattr(module, "STALL_S", 0.0)
     consoles.add("vc-a-g1", terminal[1], None)
     with consoles.connect("vc-a-g1", lambda _data: None) as write:

@@ -45,6 +45,7 @@ def test_the_user_exists_with_keys_that_only_the_user_reads(root: Path) -> None:
 
 
 def test_a_start_after_a_kill_uses_the_users_group(root: Path) -> None:
+    """The former agent was killed after it had created the group, and before it had created the user."""
     group = root / "etc/group"
     group.write_text(expected := group.read_text() + "alice:x:1001:\n")
     seed(root)

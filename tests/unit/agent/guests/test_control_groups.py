@@ -1,4 +1,7 @@
-"""Tests of the limits of containers."""
+"""Tests of the limits of containers. A folder replaces the kernel's control groups.
+
+The tests in the lab use the kernel's control groups.
+"""
 
 import os
 import subprocess

@@ -53,6 +53,7 @@ def test_a_disk_has_the_size_of_the_spec(
 
 
 def test_a_disk_without_a_record_is_created_again(folder: Path, image: QemuImage, make_guest: MakeGuest) -> None:
+    """A power failure interrupted the creation of the disk, which is therefore incomplete."""
     (folder / "disk.qcow2").write_bytes(b"")
     ensure_disks(folder, image, make_guest())
     assert describe(folder / "disk.qcow2")["format"] == "qcow2"

@@ -123,6 +123,7 @@ def test_a_guest_that_cannot_be_destroyed_delays_no_other(
 def test_a_hypervisor_that_hangs_delays_no_other(
     images: Path, hypervisor: FakeHypervisor, pauses: list[float], monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
+    """Of two hypervisors, one stops answering after it has listed its domains."""
     hanging = FakeHypervisor()
     settings = GuestSettings(images, images / "logs", "x86_64", stop_grace_s=0.3)
     guests = LocalGuests({Hypervisor.QEMU: hanging, Hypervisor.LXC: hypervisor}, settings, pauses.append)
@@ -176,7 +177,7 @@ def test_a_started_container_is_limited_although_its_hypervisor_fails(
 def test_a_container_that_starts_too_late_is_limited_later(
     images: Path, hypervisor: FakeHypervisor, make_segment: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next reading of the guests sets the limits."""
+    """The container starts after the deadline of the call. The next reading of the guests sets the limits."""
     groups = FakeGroups()
     settings = GuestSettings(images, images / "logs", "x86_64", pids=100)
     guests = LocalGuests(

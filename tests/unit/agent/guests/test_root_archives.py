@@ -145,7 +145,10 @@ def test_links_of_a_guest_reach_no_file_of_the_host(tmp_path: Path, pack: Pack) 
 
 
 def test_modules_of_the_guest_are_not_imported(tmp_path: Path, pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The packing program enters the guest's root. There, an import could load a module of the guest."""
+    """The packing program enters the guest's root. There, an import could load a module of the guest.
+
+    The test adds an import to the packing program. The import must fail, although the guest's root contains the module.
+    """
     module = f"{os.__file__.rpartition('/')[0].lstrip('/')}/colorsys.py"
     write(tmp_path / "image", module, text="import os; os.write(2, b'guest code')")
     program = root_archives.PROGRAM.read_text()
@@ -159,7 +162,11 @@ def test_modules_of_the_guest_are_not_imported(tmp_path: Path, pack: Pack, monke
 def test_the_program_is_killed_at_the_end_of_the_agent(
     tmp_path: Path, pack: Pack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel sends a process its parent-death signal when the parent ends (prctl(2))."""
+    """The kernel sends a process its parent-death signal when the parent ends (prctl(2)).
+
+    The test changes the packing program, so that the program raises an error whose message contains the number of the
+    program's parent-death signal.
+    """
     (tmp_path / "image").mkdir()
     report = "    libc.prctl(2, ctypes.byref(number := ctypes.c_int()))\n    raise OSError(f'signal {number.value}')\n"
     program = root_archives.PROGRAM.read_text()

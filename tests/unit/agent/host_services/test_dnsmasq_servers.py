@@ -86,6 +86,8 @@ def test_nothing_of_a_removed_server_remains(in_world: Callable[..., Any]) -> No
 
 
 def test_an_interrupted_removal_is_continued(in_world: Callable[..., Any]) -> None:
+    """The agent was killed while it deleted the folder, after it had deleted the record."""
+
     def work(world: World) -> object:
         pid = world.pid()
         world.kernel.delete(kernel_links.find_index("vs100"))

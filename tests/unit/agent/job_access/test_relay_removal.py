@@ -131,6 +131,7 @@ def test_a_relay_that_ignores_the_request_to_end_is_killed(
 
 
 def test_a_relay_that_cannot_be_killed_is_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The relay's process hangs at a file server. The agent waits only a limited time for the process's end."""
     if os.geteuid() != 0:
         pytest.skip("NOT TESTED: file systems of the real kernel need root")
     monkeypatch.setattr(relay_processes, "RELAY_END_S", 0.1)
@@ -179,6 +180,7 @@ def test_a_relay_that_accepts_no_connection_is_named(
 
 
 def test_a_signal_during_the_connection_names_no_process(root: Path) -> None:
+    """A relay's queue of connections is full. A signal such as SIGTERM interrupts the agent's call of connect(2)."""
     path, found = root / ".relay-12.pbs", threading.Event()
     caller = threading.get_ident()
 

@@ -95,6 +95,7 @@ def test_an_uncounted_run_waits_for_the_former_runs_removal() -> None:
 
 
 def test_a_new_uncounted_run_replaces_a_run_that_was_up() -> None:
+    """The host crashed during the former run, which had been cancelled."""
     former = job(0, RecordPhase.CANCELLED).model_copy(update={"was_up": True})
     announced = record_announcement(former, UpRequest(do="up", cluster=KEY, attempt=0, head=True, user="alice"))
     assert announced == job(0)

@@ -190,6 +190,7 @@ def test_a_lost_access_that_cannot_open_keeps_its_variables(
 def test_a_restarted_agent_keeps_the_access_of_a_later_run(
     script_access: ScriptAccess, records: JobRecordStore
 ) -> None:
+    """The later run is announced, and its access is opened, after the agent has listed the records."""
     script_access.provide_environment(record(records, job_record()), view(), BRNO)
     restarted = FakeAccessProvider()
     access = ScriptAccess(restarted, records, no_answer)
@@ -211,9 +212,9 @@ def test_the_access_is_recorded_with_the_clusters_id(script_access: ScriptAccess
 def test_a_members_access_is_recorded_with_the_networks_id(
     provider: FakeAccessProvider, records: JobRecordStore
 ) -> None:
-    """After a reboot, another network may have this VLAN ID. Therefore the network's ID must be recorded.
+    """The view of a cluster that joined a network contains the network's key, but not the network's ID.
 
-    The view of a cluster that joined a network contains only the network's key.
+    The network's ID must be recorded, because after a reboot another network may have the VLAN ID of this network.
     """
     peers = PEERS.model_copy(update={"network": "n"})
     access = ScriptAccess(provider, records, lambda _key, _id: peers)
@@ -226,7 +227,10 @@ def test_a_members_access_is_recorded_with_the_networks_id(
 
 
 def test_access_to_an_unknown_network_is_not_reopened(provider: FakeAccessProvider, records: JobRecordStore) -> None:
-    """When the agent starts again, another network may have the VLAN ID of this network."""
+    """SBF did not answer, so the ID of the network that the cluster joined is unknown.
+
+    When the agent starts again, another network may have the VLAN ID of this network.
+    """
     member = view().model_copy(update={"network": ClusterKey("demo")})
     ScriptAccess(provider, records, no_answer).provide_environment(record(records, job_record()), member, BRNO)
     restarted = FakeAccessProvider()

@@ -101,7 +101,10 @@ class KilledDependency:
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("still_wanted", [True, False])
 def test_an_uplink_is_restored_after_a_kill_at_any_call(make_segment: Make, *, still_wanted: bool, after: bool) -> None:
-    """A segment is created and removed repeatedly. Each time, the agent is killed at a later call."""
+    """A segment is created and removed repeatedly.
+
+    Each time, the agent is killed at a later one of its calls to the kernel and to the records.
+    """
     for killed_at in range(1, 60):
         kernel, uplinks, calls = FakeKernel(), FakeUplinkRecords(), list[str]()
         kernel.ip_settings[1] = FORMER_SETTINGS

@@ -106,6 +106,8 @@ def test_only_present_addresses_answer(in_namespace: Run) -> None:
 
 
 def test_a_probe_does_not_disturb_duplicate_address_detection(in_namespace: Run) -> None:
+    """The guest's duplicate address detection (RFC 4862) runs while the agent probes the address."""
+
     def work() -> object:
         with attached_guest() as run_ip_in_guest, AddressProbe("br100") as prober:
             prober.probe({IPV6_ADDRESS}, 0.1)

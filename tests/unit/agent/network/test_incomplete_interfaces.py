@@ -11,6 +11,7 @@ from virtcloud.model.wanted import HostWanted, WantedDocument
 
 
 def test_interfaces_with_another_alias_stay(kernel: FakeKernel) -> None:
+    """Other programs created these interfaces."""
     kernel.put(name="vcnewb-100", kind="bridge")
     kernel.put(name="vcnew-100", kind="dummy", alias="storage")
     kernel.put(name="vcnewb-101", kind="bridge", alias="storage")

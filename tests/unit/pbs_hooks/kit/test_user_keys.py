@@ -79,7 +79,10 @@ def test_a_home_that_only_its_owner_can_enter_is_read(home: Path) -> None:
 
 @needs_root
 def test_a_dead_file_server_delays_a_hook_once(home: Path) -> None:
-    """The first reading ends at its time limit, although the reading process cannot be killed."""
+    """The first reading ends at its time limit, although the reading process cannot be killed.
+
+    The hook then omits the next reading, also in a new interpreter.
+    """
 
     def work() -> list[float]:
         durations = []

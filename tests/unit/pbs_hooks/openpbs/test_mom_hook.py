@@ -235,6 +235,7 @@ def test_launch_waits_for_a_restarting_sbf(tmp_path: Path, agent: FakeAgent) -> 
 def test_time_with_a_busy_agent_is_not_counted_as_absence(
     tmp_path: Path, agent: FakeAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The agent is busy for longer than the permitted absence, and then restarts."""
     monkeypatch.setitem(globals(), "MOM", MOM.replace("AGENT_ABSENCE_S = 60.0", "AGENT_ABSENCE_S = 2.0"))
     answers: list[FakeAnswer] = [*[BUSY] * 5, []]
     agent.socket.answer = lambda request: answers.pop(0) if answers else agent.answer(request)

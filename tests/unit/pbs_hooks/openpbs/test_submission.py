@@ -114,7 +114,11 @@ def test_a_missing_network_cannot_be_joined(server_hook: ServerHook, sbf: Script
 
 
 def test_the_network_decides_who_may_join(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
-    """The owner of the cluster that created the network may join, even if this cluster comes last in SBF's answer."""
+    """The owner of the cluster that created the network may join, even if this cluster comes last in SBF's answer.
+
+    SBF lists clusters by creation time. If SBF's clock was set back before another cluster joined the network, the
+    other cluster comes first.
+    """
     member = {"key": "12.pbssrv", "network": "11.pbssrv", "spec": {"owner": "carol"}}
     sbf.say(NETWORK, (200, [member, {**ROOT, "network": None}]))
     assert server_hook.submit("image=a:net=mine", user="bob").accepted

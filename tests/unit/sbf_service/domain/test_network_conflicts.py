@@ -224,7 +224,10 @@ def cluster(key: str, hosts: list[str], transport: str | None, joined: LiveClust
 @given(st.data())
 @settings(deadline=None, max_examples=50)
 def test_members_join_and_leave_without_changing_other_members_paths(data: st.DataObject) -> None:
-    """A network and its members together use the same ports as a single cluster that has all their hosts."""
+    """A network and its members together use the same ports as a single cluster that has all their hosts.
+
+    If the switches of each site are connected, no member is refused.
+    """
     in_one = data.draw(st.booleans())
     made = topology(data, in_one=in_one)
     try:
@@ -304,6 +307,10 @@ def test_a_member_on_its_networks_host_has_that_hosts_port() -> None:
 
 
 def test_a_network_is_not_moved_to_reach_a_transport() -> None:
+    """The host has uplinks to two unconnected switches.
+
+    The network uses the first switch. Transport ``far`` is attached to the second switch.
+    """
     switches = [{"name": f"s{n}", "platform": "fake", "ports": ["h", "up"]} for n in (1, 2)]
     site_a = {
         "name": "a",

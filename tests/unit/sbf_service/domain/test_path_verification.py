@@ -103,6 +103,7 @@ def test_a_removed_host_has_no_route() -> None:
 
 
 def test_the_section_lies_between_ports_that_other_paths_use() -> None:
+    """Frames of full size from Brno do not reach Praha. On other paths, such as Praha to Brno, all frames arrive."""
     lost = {("brno-h1", "praha-h1"): SMALL, ("brno-h2", "praha-h1"): SMALL}
     assert judge(lost)["brno-h1", "praha-h1"].section == PathSection(
         after="brno-sw1:p1",

@@ -155,7 +155,7 @@ def test_access_ports_need_these_junos_lines() -> None:
 def test_a_member_that_denotes_other_vlans_is_not_deleted() -> None:
     """The member ``140-141`` and the VLAN name ``two`` also denote VLAN 141, which the change must not affect.
 
-    So the driver renders no line.
+    So the driver renders no line. The read-back check still finds VLAN 140, so the commit is reverted.
     """
     assert render(remove={"ge-0/0/1": "140"}) == []
     assert render(delete="140") == []

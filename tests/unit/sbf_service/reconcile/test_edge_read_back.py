@@ -80,4 +80,5 @@ def test_an_unconfirmed_edge_may_carry_more_circuits() -> None:
 
 
 def test_an_edge_that_lost_a_circuit_has_drifted() -> None:
+    """A missing circuit of the last confirmed state is drift, even before the edge confirms its wanted state."""
     assert read_edge(EDGE, EdgeWanted(circuits=(circuit(),)), EdgeObserved(), behind=True).has_drifted
