@@ -2,8 +2,8 @@
 
 SBF writes an upload to a hidden file, locked (flock(2)) while the upload runs. The file's name contains the announced
 size and a digest of the owner: the quota of images counts the running uploads of all replicas. The transaction that
-inserts the image's row into the database also renames this file. The next upload removes files without a lock and a
-row, which killed processes left behind.
+inserts the image's row into the database also renames this file. When an image is uploaded or removed, SBF also removes
+the files that killed processes left behind: hidden files without a lock, and image files without a row.
 """
 
 import errno
@@ -33,7 +33,7 @@ NEW_S: Final = 60.0
 """SBF removes no hidden file younger than this age in seconds: the file's upload may not have locked the file yet."""
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 ENDED: Final = frozenset({errno.ENOENT, errno.ESTALE})
-"""The errors for a hidden file that was removed, on NFS (ESTALE) by another computer."""
+"""The errors for a hidden file that was removed. ESTALE: another computer removed the file on NFS."""
 
 
 def find_image_folder(limits: ImageLimits, database: str) -> Path:
@@ -246,7 +246,7 @@ def _suppress_ended() -> Iterator[None]:
 
 
 def _write_all(file: BinaryIO, data: bytes) -> None:
-    """Write all bytes to an unbuffered file, of which one write can be incomplete."""
+    """Write all bytes to an unbuffered file. One call of ``write`` may write only a part of the bytes."""
     rest = memoryview(data)
     while rest:
         rest = rest[file.write(rest) :]

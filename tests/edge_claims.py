@@ -228,7 +228,7 @@ class KernelClaims:
 
 
 class EdgeClaims(KernelClaims):
-    """All tests of the driver: the tests above, and tests that need a simulated Linux edge."""
+    """All tests of the driver: the tests above, and tests that run only on a simulated Linux edge."""
 
     def test_only_unwanted_circuits_are_removed(self, bench: Bench) -> None:
         assert not converge(bench, A, B)

@@ -53,9 +53,9 @@ class StreamCounts:
 
 
 def stream_events(service: SbfService, browser: Browser, counts: StreamCounts, page: LivePage) -> StreamingResponse:
-    """Return the stream of a page, which sends an event when the page has changed.
+    """Return the stream of a page. After the event ``ready``, the stream sends ``changed`` when the page has changed.
 
-    If the page has changed since it was rendered, the stream begins with this event.
+    If the page has changed since it was rendered, the first ``changed`` follows ``ready`` immediately.
     """
     events = _count_stream(browser, counts, _follow(service, browser, page))
     return StreamingResponse(events, media_type="text/event-stream", headers={"x-accel-buffering": "no"})

@@ -49,7 +49,10 @@ def is_small(sites: Sequence[Site]) -> bool:
 
 
 def draw_overview(topology: Topology | None, levels: Mapping[Name, Level], tiles: Sequence[Tile]) -> Scene | None:
-    """Return the drawing of the start page: whole sites if they are legible, otherwise tiles, or else None."""
+    """Return the drawing of the start page: whole sites if they are legible, otherwise tiles.
+
+    Return None if neither whole sites nor tiles can be drawn.
+    """
     if topology is not None and is_small(topology.sites):
         site_levels = {Name(tile.name): tile.level for tile in tiles if tile.level is not None}
         return draw_whole_sites(topology, topology.sites, levels, site_levels)
@@ -67,8 +70,8 @@ def draw_whole_sites(
 def draw_cluster(path: ClusterPath, levels: Mapping[Name, Level], *, whole: bool) -> Scene | None:
     """Return the drawing of a cluster's sites with its highlighted path.
 
-    If ``whole`` is false, or whole sites would be too large, draw only the elements of the path. Return None for a
-    cluster with more than `MAX_PATH_SITES` sites.
+    If ``whole`` is false, or whole sites would be too large, draw only the elements of the path. Return None if the
+    path is empty or has more than `MAX_PATH_SITES` sites.
     """
     names = list_elements(path.ports)
     sites = [site for site in path.topology.sites if any(element.name in names for element in site.elements)]

@@ -67,7 +67,7 @@ class _ParsedRequest(Request):
 
 
 def parse_document(model: type[Document], body: bytes) -> Document:
-    """Parse a body. Raise the errors of FastAPI, which would otherwise parse the body again on the event loop.
+    """Parse a body. Raise the same errors as FastAPI, so that FastAPI need not parse an invalid body on the event loop.
 
     Raise RequestValidationError with all faults of the body. Raise HTTPException with status 400 if the body is not
     UTF-8, is too deeply nested, or contains a number with thousands of digits.

@@ -1,4 +1,4 @@
-"""Column types and the database's clock, identical on SQLite and PostgreSQL."""
+"""Column types, SQL expressions and the database's clock, for both SQLite and PostgreSQL."""
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
@@ -115,8 +115,8 @@ _READ_CLOCK = select(database_now())
 def read_database_clock(session: Session) -> datetime:
     """Return the time of the database's clock.
 
-    SQLite's clock is this computer's clock, read without a statement and truncated to milliseconds, as ``database_now``
-    is.
+    SQLite's clock is this computer's clock, which is read without a statement. The time is then truncated to
+    milliseconds, because ``database_now`` also returns milliseconds on SQLite.
     """
     connection = session.connection()  # a writer on SQLite gets its lock before it reads the time
     if connection.dialect.name != "sqlite":
@@ -174,9 +174,9 @@ def select_pairs(pairs: BindParameter[str]) -> Select[tuple[str, str]]:
 
 
 def split_ids(ids: Iterable[Id]) -> Iterator[list[Id]]:
-    """Yield groups of IDs that fit into the parameters of one statement.
+    """Yield groups of at most `MAX_PARAMETERS` IDs, so that one statement can have a parameter for each ID of a group.
 
-    SQLite permits 32,766 parameters, and PostgreSQL 65,535.
+    SQLite permits 32,766 parameters in a statement, and PostgreSQL 65,535.
     """
     left = iter(ids)
     while group := list(islice(left, MAX_PARAMETERS)):

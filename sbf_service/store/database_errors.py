@@ -16,17 +16,17 @@ log = get_log(__name__)
 CONCURRENCY_SQLSTATES = frozenset({"40001", "40P01"})
 """PostgreSQL's error codes for a serialization failure and for a deadlock.
 
-SBF acquires locks in one order, so only transactions of other programs cause these errors.
+SBF's own transactions cannot cause these errors: those that write have the isolation level READ COMMITTED, and acquire
+locks in one order. Only transactions of other programs cause the errors.
 """
 UNAVAILABLE_ERRORS = (exc.OperationalError, exc.InternalError, exc.InterfaceError, exc.TimeoutError)
 """SQLAlchemy's errors for a database that does not answer."""
 UNAVAILABLE_SQLSTATES = frozenset({"0A000", "42501", "42P01"})
 """PostgreSQL's error codes for unsuitable settings of the server or of SBF's role.
 
-For these codes, SQLAlchemy raises the same classes of errors as for faulty statements.
-
 A standby refuses a transaction that writes (0A000), the role lacks a right (42501), or the role's ``search_path`` lacks
-the schema of the tables (42P01).
+the schema of the tables (42P01). SQLAlchemy's class of error cannot identify these faults, because faulty statements
+cause errors of the same class.
 """
 
 FULL: Final = ("is full",)
@@ -105,8 +105,8 @@ def translate_errors() -> Iterator[None]:
 def _make_concurrency_error(cause: BaseException | None) -> Conflict:
     """Return the error for a concurrent change, and log its cause.
 
-    The cause can also be a fault in SBF that violates a constraint, which only the log shows. The log contains only the
-    first line of PostgreSQL's message: other lines can contain values of the row.
+    A fault in SBF can also violate a constraint. Then only the log shows the fault, because the caller gets the same
+    error. The log contains only the first line of PostgreSQL's message: other lines can contain values of the row.
     """
     lines = str(cause).splitlines()
     log.warning("rows_changed_concurrently", cause=lines[0] if lines else "unknown")

@@ -28,15 +28,15 @@ from virtcloud.model.ssh_connections import SshCertificateEntry, SshConnections,
 from virtcloud.model.values import ClusterKey, Name, UserName
 
 MAX_CLOCK_ERROR: Final = timedelta(minutes=10)
-"""The minimum time after a certificate's expiry for which wanted documents contain its revocation.
+"""Wanted documents contain a revocation for at least this time after the certificate's expiry.
 
-A gateway with a slow clock could still accept the certificate.
+During this time, a gateway with a slow clock could still accept the certificate.
 """
 REMEMBERED: Final = timedelta(hours=1)
-"""SBF deletes a certificate's record when this time has passed since the expiry and no connection is open.
+"""SBF keeps a certificate's record for at least this time after the expiry, and while a connection is open.
 
-The record of a revoked certificate stays until the cluster ends: an unreachable gateway may have an unreported
-connection.
+SBF also keeps the record of a revoked certificate until the cluster begins to end: an unreachable gateway may have an
+unreported connection.
 """
 _IS_OPEN = select(SshConnectionRow.serial).where(SshConnectionRow.serial == SshCertificateRow.serial).exists()
 _READ_REVOKED = (

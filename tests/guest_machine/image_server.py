@@ -1,4 +1,4 @@
-"""The images of SBF's catalogue, which SBF sends completely, slowly, partly, wrongly or not at all."""
+"""A fake of SBF that sends the images of its catalogue completely, slowly, partly, with an error, or not at all."""
 
 import hashlib
 from collections.abc import Iterator
@@ -11,9 +11,9 @@ from virtcloud.model.image import ImageSource
 
 
 class ImageServer:
-    """The images of SBF's catalogue.
+    """A fake of SBF with the images of its catalogue.
 
-    ``modes`` contains SBF's behaviour for each image:
+    ``modes`` maps each image to the behaviour of the fake SBF:
 
     - ``ok``: SBF sends the image.
     - ``slow``: SBF pauses before each part.

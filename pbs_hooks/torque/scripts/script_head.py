@@ -1,14 +1,14 @@
 """The first lines of every script for Torque.
 
-A job without a request for a cluster or network ends the script here, before other modules are loaded. A submit filter
-always loads them.
+If the arguments cannot contain a request for a cluster or network, the script ends without loading other modules. A
+submit filter always loads the other modules.
 """
 
 import sys
 
 REQUEST_WORDS = ("vcluster=", "net=")
 TRUNCATED_FROM = 900
-"""Torque may have removed the request from a list of resources with more characters than this number.
+"""If a list of resources has more characters than this value, Torque may have dropped the request from the list.
 
 The value is the same as ``script_call.TRUNCATED_FROM``.
 """

@@ -19,7 +19,10 @@ CREATED: Final = "cluster_created"
 PAST: Final = 0.72
 """The fraction of the bar that shows the past of a running cluster. The rest is the remaining lease."""
 LEAST: Final = 8
-"""The minimum width of a state, if the bar is wide enough for all states."""
+"""The minimum width of a state.
+
+With many states, the minimum is smaller, so that all minimum widths together fill at most half of the past.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ class Timeline:
 
 
 def draw_timeline(view: ClusterView, entries: Sequence[AuditEntry], now: datetime) -> Timeline | None:
-    """Return the drawing of a cluster's history; None if the audit log has no events of the cluster."""
+    """Return the drawing of a cluster's history; None if ``entries`` contains no event of the cluster."""
     events = tuple(entry for entry in entries if entry.cluster_id == view.id)
     if not events:
         return None
@@ -72,7 +75,8 @@ def _has_creation(events: Sequence[AuditEntry]) -> bool:
 def _list_changes(events: Sequence[AuditEntry], present: ClusterState) -> list[tuple[datetime, ClusterState]]:
     """Return the time and the new state of each change of state.
 
-    If ``events`` contains neither the creation nor a change, return the time of the first event with ``present``.
+    If ``events`` contains neither the creation nor a change, return one pair: the time of the first event, and the
+    state ``present``.
     """
     changes = [(events[0].at, ClusterState.CONFIGURING)] if _has_creation(events) else []
     for entry in events:
@@ -88,7 +92,7 @@ def _make_periods(
 ) -> list[Period]:
     """Return the periods between changes of state.
 
-    The part of ``width`` above all minimum widths is divided in proportion to the durations.
+    Each period gets the minimum width. The rest of ``width`` is divided in proportion to the durations.
     """
     least = min(LEAST, width / len(changes) / 2)
     scale = (width - least * len(changes)) / (present - start).total_seconds()

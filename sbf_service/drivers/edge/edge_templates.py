@@ -47,7 +47,7 @@ class EdgeTemplates:
 
     @property
     def has_vlan_domains(self) -> bool:
-        """Whether SBF uses VLAN IDs as the numbers of bridge domains, which all ports of the edge share."""
+        """Whether SBF numbers bridge domains by VLAN ID. All ports of the edge share one set of bridge domains."""
         return self.dialect.numbered_domains and any(item.shared is None for item in self.transports)
 
     @property
@@ -101,7 +101,7 @@ class EdgeTemplates:
         return shown == set(self._fill(self._recipe(circuit).shown.get(piece.kind, ()), circuit))
 
     def render_removal(self, piece: CircuitPiece, service: int) -> list[str]:
-        """Return the lines that remove a piece. ``service`` replaces a missing service of the piece.
+        """Return the lines that remove a piece. If the piece names no service, use ``service``.
 
         Raise Refused if the edge lacks a BGP process that it needs.
         """

@@ -12,7 +12,7 @@ LOADED = "loaded"
 
 @pytest.fixture
 def modprobe(tmp_path: Path) -> Path:
-    """The script, with a program instead of the commands that load the module."""
+    """The script, in which ``echo`` replaces the command that loads the module."""
     script = tmp_path / "modprobe"
     script.write_text(MODPROBE_TEXT.replace("exec /bin/busybox unshare", f"exec echo {LOADED}"))
     script.chmod(0o755)
@@ -27,7 +27,7 @@ def request(modprobe: Path, name: str) -> tuple[int, bool]:
 
 @pytest.mark.parametrize("name", ["netdev-vnet0", "netdev-vc125-23ed9ab9", "netdev-eth0"])
 def test_the_name_of_a_missing_interface_loads_no_module(modprobe: Path, name: str) -> None:
-    """With another exit code, the kernel would request a second module, whose name is the interface's name."""
+    """The exit code is 0: after an error, the kernel would also request a module with the interface's name."""
     assert request(modprobe, name) == (0, False)
 
 

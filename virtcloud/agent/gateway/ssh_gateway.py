@@ -187,7 +187,8 @@ class SshGateway:
         """
         if self._requests is not None:
             return
-        # A former thread may still run. Wait for its end, because it could receive the new thread's request to end.
+        # A former thread may still run. Wait for its end: otherwise a later call of `SshSessions.stop` could end the
+        # former thread instead of the new thread.
         for thread in self._threads:
             thread.join()
         self._threads, path = [], self._folder / REQUESTS / SOCKET

@@ -111,7 +111,10 @@ def find_port(cluster: str, vlan: int, interfaces: Iterable[KernelInterface]) ->
 
 
 def find_port_faults(cluster: str, vlan: int, interfaces: Iterable[KernelInterface]) -> Iterator[str]:
-    """Yield the faults of the server's port, and a fault for each uplink port that is not isolated."""
+    """Yield the faults of the server's port, and a fault for each uplink port that is not isolated.
+
+    If the server's port is missing, yield only this fault.
+    """
     by_name = {interface.name: interface for interface in interfaces}
     name, bridge = names.server_port_name(vlan), by_name.get(names.bridge_name(vlan))
     port = by_name.get(name)

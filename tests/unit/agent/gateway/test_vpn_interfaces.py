@@ -12,7 +12,10 @@ from virtcloud.model.errors import Refused
 
 
 class InterruptedKernel(NetlinkKernel):
-    """A kernel that refuses the first change. The refusal interrupts the agent's work, like the end of the agent."""
+    """A kernel that refuses the first change.
+
+    The new tap then has its temporary name and no alias, as after a crash of the agent.
+    """
 
     def __init__(self) -> None:
         super().__init__()

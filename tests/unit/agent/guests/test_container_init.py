@@ -57,7 +57,7 @@ def test_an_ended_container_has_no_first_process(controller: "subprocess.Popen[s
 
 
 def test_a_program_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each user of the host chooses the names of the user's processes (prctl(2), PR_SET_NAME)."""
+    """A user can give a process any name, including a name that is not UTF-8 (prctl(2), PR_SET_NAME)."""
     (tmp_path / "8").mkdir()
     (tmp_path / "8/stat").write_bytes(b"8 (\xff) S 7 8 8 0\n")
     monkeypatch.setattr(container_init, "PROC", tmp_path)

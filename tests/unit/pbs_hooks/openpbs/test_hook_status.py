@@ -1,4 +1,4 @@
-"""Tests of the faults of PBS hosts that ``virtcloud pbs status`` detects. The PBS server's host runs this command."""
+"""Tests of the faults of PBS hosts that ``virtcloud pbs status`` detects on the PBS server's host."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -108,7 +108,7 @@ def test_an_invalid_setting_of_hosts_is_reported_and_ignored(hosts: object) -> N
 def test_hosts_have_the_names_of_the_server_hooks_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hook: str, found: list[tuple[str, str]]
 ) -> None:
-    """If only the MoM hook's settings have the name of n1, no job with a cluster starts there."""
+    """No job with a cluster starts on n1 if only the MoM hook's settings map n1 to SBF's name of this host."""
     installed = FakePbsServer(nodes=("n1",))
     for name in ("virtcloud_server", "virtcloud_mom"):
         with_program(installed, name, "")

@@ -29,7 +29,10 @@ LONE_BACKSLASH = r"(?<!\\)\\(?![,'\"\\])"
 
 
 class pbs_env(Dict[str, Any]):
-    """Environment variables. The variables that PBS sets are read-only. A single backslash is doubled, as in PBS."""
+    """Environment variables. The variables that PBS sets are read-only.
+
+    As in PBS, an assignment doubles a single backslash, unless the backslash precedes a comma or a quote.
+    """
 
     def __init__(self, value: Any, generic: bool = False) -> None:
         r"""Accept a dict, or text such as ``A=1,B=two\,three``.
@@ -40,7 +43,7 @@ class pbs_env(Dict[str, Any]):
         super().__init__(_parse_environment(value) if isinstance(value, str) else value)
 
     def __setitem__(self, name: str, value: Any) -> None:
-        """Set a variable. Raise BadAttributeValueError for a variable of PBS."""
+        """Set a variable. Raise BadAttributeValueError for a read-only variable."""
         if name in READ_ONLY and not self._generic:
             raise BadAttributeValueError("env variable '%s' is readonly" % name)
         text = re.sub(LONE_BACKSLASH, r"\\\\", value) if isinstance(value, str) else value
@@ -151,4 +154,4 @@ CUSTOM_TYPES = {
     "size": size,
     "boolean": pbs_bool,
 }
-"""The type of a custom resource, by the value of ``type`` with which the resource was created."""
+"""The type of a custom resource's values, by the ``type`` of the resource in qmgr."""
