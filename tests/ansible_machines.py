@@ -196,7 +196,7 @@ def running_machines(folder: Path, addresses: Mapping[str, str]) -> Iterator[Sit
 
 
 def check_requirements() -> None:
-    """Raise NoMachinesError unless this machine has the programs and rights for systemd-nspawn."""
+    """Raise NoMachinesError unless the tests run as root, and the programs for the machines are installed."""
     if os.geteuid() != 0:
         raise NoMachinesError(
             "machines for Ansible: expected root, for systemd-nspawn; found another user: run as root"
@@ -266,7 +266,7 @@ def _await_ssh(site: Site, machine: str, container: subprocess.Popen[bytes]) -> 
 
 
 def _build_image() -> None:
-    """Build the image, unless the cache contains an image with the same packages."""
+    """Build the image, unless the cache contains an image with the same packages, disabled services and Debian."""
     if IMAGE.exists():
         return
     IMAGE.parent.mkdir(parents=True, exist_ok=True)

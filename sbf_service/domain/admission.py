@@ -1,8 +1,9 @@
 """Admission control: request limits, quotas, and the admission rules of hosts. Pure.
 
-Request limits apply to one call, to one cluster, or to one user's SSH keys and certificates. Quotas apply to all
-clusters of one user. A host's or site's admission rule in the topology admits only certain users, or only batch jobs.
-The topology also lists the images that users can choose, and the hosts that allow open filters.
+Request limits apply to one call, to one cluster, or to one user's SSH keys and certificates. The quotas of
+sites and lease apply to each cluster of a user, and the other quotas to the user's totals. A host's or site's admission
+rule in the topology admits only certain users, or only batch jobs. The topology also lists the images that users can
+choose, and the hosts that allow open filters.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -212,7 +213,7 @@ QUOTA_UNITS: Final = {
     "cpus": ("CPU", "CPUs"),
     "memory_mb": ("MiB of memory", "MiB of memory"),
 }
-"""The singular and plural units of quotas in error messages. The quota of clusters has a different message."""
+"""The singular and plural units of quotas in error messages. The other quotas have different messages."""
 GUEST_QUOTAS: Final = frozenset({"guests", "cpus", "memory_mb"})
 """The quotas whose usage is the sum over all guests of an owner."""
 

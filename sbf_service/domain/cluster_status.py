@@ -86,13 +86,17 @@ class ClusterStatus:
 def describe_unconfirmed(cluster: ClusterStatus) -> str:
     """Describe the elements that have not confirmed the cluster or its removal, with their errors.
 
-    Also describe unreachable elements that do not remove the cluster. Return "" without such elements.
+    Also describe unreachable elements from which the cluster is not being removed. Return "" if there is no element to
+    describe.
     """
     return "; ".join(_list_unconfirmed(cluster.placements))
 
 
 def explain_pending(placements: Iterable[PlacementStatus], verb: str = "has") -> str:
-    """Describe the placements that are not confirmed. ``verb`` is "has", or "had" for the past."""
+    """Describe the elements of these placements as :func:`describe_unconfirmed` does.
+
+    ``verb`` is "has", or "had" for the past. Return "all elements have confirmed" if there is no element to describe.
+    """
     return "; ".join(_list_unconfirmed(placements, verb)) or "all elements have confirmed"
 
 

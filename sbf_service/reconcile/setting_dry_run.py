@@ -76,7 +76,7 @@ class SettingDryRun:
             return DryRunPlan(tasks, known, paths, unit.now)
 
     async def preview(self, plan: DryRunPlan) -> ChangeDryRun:
-        """Read every device of a plan in parallel, and return the differences.
+        """Read the devices of a plan in parallel, and return the differences.
 
         Raise ServiceBusy if no thread is free.
         """
@@ -109,7 +109,7 @@ class SettingDryRun:
     def _exclude_workers(self, name: Name) -> AbstractContextManager[object]:
         """Exclude all replicas' workers from a device within the context.
 
-        A device that is not in the database has no lease, so only this replica's workers are excluded.
+        A device that SBF does not reconcile yet has no lease. For such a device, exclude only this replica's workers.
         """
         is_new = bool(self.scheduler.statuses.find_removed([name]))
         return self.scheduler.exclude_workers(name) if is_new else hold_device(self.scheduler, name)
@@ -118,8 +118,8 @@ class SettingDryRun:
     def _open_separate_session(self, task: ReconcileTask) -> Iterator[ReconcilableDriver]:
         """Yield a driver for a device that is new or has a new description. End the driver's session afterwards.
 
-        No lease limits this session. A timer ends it: a device that sends single bytes could exclude the workers
-        forever.
+        The end of a lease does not end this session. A timer ends the session after ``conversation_timeout``. Without
+        the timer, a device that sends single bytes could exclude the workers forever.
         """
         sessions = self.scheduler.worker.sessions
         login, limit_s = make_login(task.device, sessions.settings), sessions.settings.timing.conversation_timeout

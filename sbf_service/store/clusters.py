@@ -78,7 +78,7 @@ def extend_lease(
     """Extend a cluster's lease to at least ``seconds`` from now; never shorten it. Idempotent.
 
     Raise NotFound for an unknown key. Raise QuotaExceeded if the owner's quota forbids the longer lease. Raise Gone if
-    ``fence`` does not match the newest cluster with this key. Raise Conflict if the cluster is ending.
+    ``fence`` does not match the newest cluster with this key. Raise Conflict if the cluster is ending or has ended.
     """
     row = require_cluster(unit, key)
     fence.check(key, row)
@@ -110,14 +110,15 @@ def share_network(
     """Share a cluster's network with ``owner``: clusters of this owner may join the network. Idempotent.
 
     Raise NotFound for an unknown key. Raise Gone if ``fence`` does not match the newest cluster with this key. Raise
-    Conflict if the cluster has joined another cluster's network, or is ending. Raise BeyondLimit if the network is
-    already shared with the maximum number of owners.
+    Conflict if the cluster has joined another cluster's network, is ending or has ended. Raise BeyondLimit if the
+    network is already shared with the maximum number of owners.
     """
     row = _require_sharable(unit, key, fence)
     owners = parse_current_spec(row).shares_with
     if owner not in owners:
         shares = ClusterSpec.model_construct(owner=UserName(row.owner), shares_with=(*owners, UserName(owner)))
-        check_request_limits(limits, shares)  # not the whole spec: other limits may be lower than at the creation
+        # Check only the owners. The rest of the spec may exceed limits that were lowered after the cluster's creation.
+        check_request_limits(limits, shares)
         _replace_shares(unit, row, (*owners, owner), f"shared with {owner}")
     return make_cluster_view(unit, row)
 
@@ -127,7 +128,7 @@ def unshare_network(unit: Unit, key: str, owner: str, fence: AttemptFence = ANY_
 
     Clusters of ``owner`` that have already joined the network stay. Raise NotFound for an unknown key. Raise Gone if
     ``fence`` does not match the newest cluster with this key. Raise Conflict if the cluster has joined another
-    cluster's network, or is ending.
+    cluster's network, is ending or has ended.
     """
     row = _require_sharable(unit, key, fence)
     owners = parse_current_spec(row).shares_with

@@ -1,7 +1,7 @@
 """The lock scopes of units of work that change existing clusters: the sites of the clusters' networks.
 
-A network has claims at all its sites until every element has confirmed its end, so changes of its clusters concern only
-elements at these sites.
+A network has claims at all its sites until every element has confirmed the removal of the network. Changes of the
+network's clusters therefore concern only elements at these sites.
 """
 
 from sqlalchemy import bindparam, func, select
@@ -54,10 +54,11 @@ def find_element_scope(unit: Unit, name: str) -> LockScope:
 
 
 def find_confirmation_scope(unit: Unit, name: str, revision: int, *, has_errors: bool = False) -> LockScope:
-    """Return the scope of a confirmation: the element's site, and the sites of the networks of some clusters.
+    """Return the scope of a confirmation: the element's site, and the sites of the networks of the affected clusters.
 
-    If the element was unreachable or had an error report, these are all clusters whose state can still change.
-    Otherwise, they are the clusters that the newly confirmed revisions, up to ``revision``, add or remove.
+    If the element was unreachable or had an error report, the affected clusters are all unsettled clusters on the
+    element. Otherwise, they are the clusters that the newly confirmed revisions, up to ``revision``, add or remove.
+    A cluster is unsettled if its state can still change.
 
     Raise OutsideScopeError for an unknown or unchecked element, a gateway, a removed switch, and a confirmation that
     ``has_errors``: such confirmations can change other clusters.
@@ -72,5 +73,5 @@ def find_confirmation_scope(unit: Unit, name: str, revision: int, *, has_errors:
 
 
 def read_unsettled_sites(unit: Unit, element: str) -> frozenset[str]:
-    """Return the sites of the networks of all clusters on an element whose state can still change."""
+    """Return the sites of the networks of all unsettled clusters on an element."""
     return frozenset(unit.connection.execute(_SITES_OF_UNSETTLED, {"element": element}).scalars())

@@ -100,17 +100,17 @@ class ElementRow(Base):
     - ``highest_confirmed``: the highest revision that the element ever confirmed. SBF never resets this value.
     - ``fence``: the fencing token, incremented with every lease.
     - ``checked_at``: the last time that a reading showed the confirmed state.
-    - ``carried``: the last observed state that SBF recorded as contained in a device's startup configuration.
-      ``carried_at``: the time of this record.
-    - ``unsaved_since``: the time at which a pending save was recorded, or None.
+    - ``carried``: the observed state at the last verified save of a device's startup configuration. ``carried_at``: the
+      time at which SBF recorded this state.
+    - ``unsaved_since``: the time from which a save is pending, or None.
     - ``trouble``: the error report. ``troubles``: errors of single clusters (``domain/error_report.py``).
     - ``reachable``: false after a failed reading, or when the agent is stale; true when the element is read, confirms a
       revision or reports an error.
     - ``leaving``: the description of a removed switch with ports to restore.
     - ``cpus``, ``memory_mb``: the capacity that a host's agent reported.
     - ``local_images``: the names of the images in the host's folder, separated by blanks.
-    - ``known_vlans``: the VLAN IDs that SBF has managed on a device, without those that were always in other use. A
-      VLAN's name shows that SBF created the VLAN only if ``known_vlans`` contains the VLAN ID
+    - ``known_vlans``: the VLAN IDs that SBF has managed on a device, and has found free of other use at least once.
+      After a clean declaration: all VLAN IDs. SBF owns a VLAN with SBF's name if ``known_vlans`` contains the VLAN ID
       (``domain/ownership.py``).
     - ``first_revision``: the first revision after the database was restored from a backup.
     - ``unchecked``: true from a restore of the database until the element is checked (``unchecked_elements.py``).

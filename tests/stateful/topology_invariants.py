@@ -46,7 +46,7 @@ OLD_VLAN = 103
 
 
 def list_replaced(former: Topology, topology: Topology) -> set[str]:
-    """Return the names that denote other switches than in the former topology."""
+    """Return the names of switches that replaced another element of the same name in the former topology."""
     pairs = [(former.elements.get(name), one) for name, one in topology.elements.items() if isinstance(one, Switch)]
     return {one.name for before, one in pairs if before is not None and is_other_device(before, one)}
 
@@ -136,7 +136,7 @@ class TopologyInvariants:
 
     @staticmethod
     def another_switch_has_no_port_records(former: Topology, topology: Topology, ports: set[tuple[str, str]]) -> None:
-        """If a switch's name denotes another switch since the last check, SBF has no records of the switch's ports."""
+        """If a switch was replaced since the last check, SBF has no port records under the switch's name."""
         stale = list_replaced(former, topology) & {name for name, _ in ports}
         assert not stale, f"SBF has records of the ports of former {stale}"
 

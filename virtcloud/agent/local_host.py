@@ -92,8 +92,8 @@ class LocalHost:
     def receive(self, wanted: HostWanted) -> None:
         """Apply the VPN and SSH grants of a wanted document, before the other changes of the host.
 
-        Also record the document's networks for `restore_outside_filter`. Also apply changed own addresses of the
-        gateway (`ClusterNamespaces.receive`).
+        Also record the document's networks for `restore_outside_filter`. If the gateway's own addresses changed, also
+        write the addresses to the networks' namespaces (`ClusterNamespaces.receive`).
         """
         unsupported = unsupported_segments(wanted.segments)
         supported = [segment for segment in wanted.segments if segment.id not in unsupported]
@@ -124,7 +124,10 @@ class LocalHost:
         return self._vpn.connections if self._vpn and self._vpn.is_serving else None
 
     def ssh_connections(self) -> tuple[SshConnection, ...] | None:
-        """Return the users' SSH connections to guests, or None without an sshd. Thread-safe."""
+        """Return the users' SSH connections to guests, or None if no sshd is wanted and no connection is open.
+
+        Thread-safe.
+        """
         return self._ssh.connections if self._ssh else None
 
     def destination_uses(self) -> tuple[DestinationUse, ...]:
@@ -271,7 +274,8 @@ class LocalHost:
     def _build(self, segment: Segment, faults: tuple[str, ...]) -> None:
         self._segments.ensure_segment(segment, self._recent_interfaces(segment))
         if faults:  # guests may be running
-            # set the ports last: if a port has the correct MTU, the MTU of its guest was already set or refused
+            # Set the MTUs of the ports last. After an interruption, the next reading then finds a port with a wrong
+            # MTU, and the agent repeats both calls.
             self._guests.ensure_mtu(segment)
             self._segments.ensure_guest_mtus(segment, segment.guests)
 

@@ -12,7 +12,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 MALLOC_PARAMETERS = {_M_TRIM_THRESHOLD: 128 << 10, _M_MMAP_THRESHOLD: 128 << 10, _M_ARENA_MAX: 1}
 """Parameters of mallopt(3): one heap for all threads, and fixed thresholds in bytes.
 
-Without fixed thresholds, the C library increases the thresholds after large allocations. With 200 clusters, the
+Without fixed thresholds, the C library increases the thresholds when a larger block is freed. With 200 clusters, the
 parameters save 5 MB.
 """
 MADV_DONTNEED: Final = 4  # linux/mman.h
@@ -23,7 +23,8 @@ _MAPPING: Final = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r-.p \S+ \S+ \S+ +/")
 def reduce_memory() -> None:
     """Configure the C library's allocator, and exclude all present objects from Python's garbage collections.
 
-    Also release pages that only the start needed. Call this function after the imports and before threads are started.
+    Also release the pages of programs and libraries that the process has not changed. The kernel reads a released page
+    again when the process needs the page. Call this function after the imports and before threads are started.
     """
     libc = ctypes.CDLL(None)
     mallopt = getattr(libc, "mallopt", None)  # a C library other than glibc may lack mallopt

@@ -43,7 +43,7 @@ class CommonFile(Document):
 class SiteFile(SitePart):
     """A file with a site's part of the topology.
 
-    ``version`` is the version of the site's part in SBF on which the file is based, or None for a file without version.
+    The file is based on version ``version`` of the site's part in SBF's topology. None: the file has no version.
     """
 
     version: str | int | None = None

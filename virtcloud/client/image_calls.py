@@ -33,8 +33,8 @@ class ImageCalls(SbfCalls):
 
         Idempotent.
 
-        Raise BadInput unless exactly one of ``url`` and ``file`` is given, and if it is invalid. Raise NameTaken if
-        another image has the name. Raise NotAdmitted if the name is reserved.
+        Raise BadInput if both or neither of ``url`` and ``file`` are given, or if the given value is invalid. Raise
+        NameTaken if another image has the name. Raise NotAdmitted if the name is reserved.
         """
         request = validated(ImageRequest, **content.model_dump(), url=url, file=file)
         return self._document(CatalogueImage, self._connection.send("PUT", _path(name), request))
@@ -87,7 +87,11 @@ class ImageCalls(SbfCalls):
         return self._document(CatalogueImage, self._connection.send("DELETE", path))
 
     def remove_image(self, name: str) -> CatalogueImage:
-        """Remove an image and its file at SBF. Raise Conflict if a running cluster uses the image."""
+        """Remove an image from the catalogue. SBF then removes the image's file, unless another image uses the file.
+
+        Raise Conflict if a running cluster uses the image. Raise StorageFull if the image is removed, but SBF cannot
+        remove the file.
+        """
         return self._document(CatalogueImage, self._connection.send("DELETE", _path(name)))
 
 

@@ -68,7 +68,8 @@ remember_owner = 0
 class LldpAccount:
     """The user ID and group ID of lldpd's account on the machine.
 
-    The account on a node must have the same IDs, because the machine's program lldpcli is setuid.
+    Nodes execute the machine's program lldpcli, which is setuid to this user ID. Therefore, lldpd's account on a node
+    must have the same IDs.
     """
 
     user: int
@@ -77,7 +78,10 @@ class LldpAccount:
 
 @dataclass(frozen=True, slots=True)
 class LabMaterials:
-    """Values of this machine that a plan needs: keys (as text), folders, and the agents' Python interpreter."""
+    """Values for the plans of a lab on this machine: keys (as text), folders, and lldpd's account.
+
+    If ``bare`` is true, the lab runs neither SBF nor agents. No plan uses ``python``.
+    """
 
     state: str
     python: str

@@ -64,7 +64,8 @@ class SiteSurvey(Document):
     reserved: VlanSet = VlanSet()
     """The VLAN IDs that the switches reserve."""
     free: VlanSet = VlanSet()
-    """The VLAN IDs that none of the switches uses or reserves, as far as the switches were read."""
+    """The VLAN IDs from 2 to 4094, without 1002 to 1005, that no read switch uses or reserves. Empty if no switch was
+    read."""
     pool: VlanSet = VlanSet()
     """The proposed pool, a range of ``free``."""
     draft: SitePart

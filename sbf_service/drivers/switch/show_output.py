@@ -1,6 +1,6 @@
 """Parsers of the output of switches: configurations, tables of VLANs, port lists, XML. Pure.
 
-A parser raises ValueError with the line that it cannot parse.
+If a parser cannot parse a text, the parser raises ValueError with the faulty line or with the first line of the text.
 """
 
 import re
@@ -27,9 +27,9 @@ class _UseFields(TypedDict):
 
 
 def parse_vlans(text: str, line: str = "", to: str = "-") -> VlanSet:
-    """Return the VLAN IDs of a list, in whose ranges ``to`` separates the first and the last VLAN ID.
+    """Return the VLAN IDs of a list. ``to`` separates the first and the last VLAN ID of a range.
 
-    Raise ValueError, with ``line`` or else the list, for an invalid list.
+    Raise ValueError for an invalid list. The error contains ``line``, or the list if ``line`` is empty.
     """
     try:
         return VlanSet.parse(text.replace(to, "-").strip(" ,"))
@@ -124,7 +124,10 @@ def parse_switchport_lines(lines: Sequence[str], implicit_mode: str) -> PortRead
 
 
 def parse_use(lines: Sequence[str], mode: str, native: str) -> _UseFields:
-    """Return mode, native VLAN and lines of a port. ``native`` is the beginning of the line with the native VLAN."""
+    """Return mode, native VLAN and lines of a port. ``native`` is the beginning of the line with the native VLAN.
+
+    The mode is ``mode``, except for a routed port (`ROUTED`) and for a member of an aggregate (`AGGREGATED`).
+    """
     if any(line.startswith(ROUTES) for line in lines):
         mode = ROUTED
     if any(line.startswith(AGGREGATES) for line in lines):

@@ -122,7 +122,7 @@ def test_a_lost_confirmation_is_sent_again(host: FakeManagedHost, make_segment: 
 def test_a_long_retry_after_does_not_exceed_systemds_watchdog(
     service: FakeElementApi, host: FakeManagedHost, stop: StopSignal, wake: threading.Event, waits: list[float]
 ) -> None:
-    """The agent reports progress (0) before and after the pause, because `WatchdogSec` is 180."""
+    """The pause is at most 150 s, because `WatchdogSec` is 180 s. The zeros in ``waits`` are reports of progress."""
     service.error = TooManyRequests("too many invalid tokens", 3600)
     reconciler = HostReconciler(
         "h1", service, host, stop, ReconcileTiming(), wake, lambda: waits.append(0), jitter=lambda: 1
