@@ -25,7 +25,9 @@ def read_topology(unit: Unit) -> Topology:
 
 
 def _read_new_version(unit: Unit, version: int) -> Topology:
-    with unit.cache.reading_alone():
+    with unit.cache.parsing:
+        if version not in unit.cache.topologies:
+            unit.cache.wait_for_commit()
         found = unit.cache.topologies.get(version)
         if found is None:
             found = read_documents(unit.connection, *unit.cache.find_former(version))

@@ -165,9 +165,9 @@ class Store:
                 yield unit
                 if unit.changed:
                     send_notice(session.connection(), self.name, unit.changed)
-                if unit.new_topology is not None and self._cache.reading.acquire(blocking=False):
+                if unit.new_topology is not None and self._cache.committing.acquire(blocking=False):
                     # between the commit and the update of the cache, other threads would parse the whole topology
-                    until_cached.callback(self._cache.reading.release)
+                    until_cached.callback(self._cache.committing.release)
             self._remember_checked(unit)
             if unit.new_topology is not None and unit.topology_version is not None:
                 self._cache.add(unit.topology_version, unit.new_topology)

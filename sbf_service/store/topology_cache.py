@@ -1,7 +1,5 @@
 """The parsed topologies of a store, and what the store knows about each version."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import itemgetter
 from threading import Lock
@@ -12,8 +10,8 @@ from virtcloud.model.vlans import VlanSet
 
 BEFORE_ALL_VERSIONS = -1
 KEPT_VERSIONS = 2
-MAX_READING_WAIT_S = 5.0
-"""The maximum time in seconds that a thread waits for a topology that another thread parses or commits."""
+MAX_COMMIT_WAIT_S = 5.0
+"""The maximum time in seconds that a thread waits for the commit of a new topology."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,16 +22,18 @@ class TopologyCache:
     makes elements unchecked.
 
     Units of work that began before the last change of the topology use the older topology. If a part is equal in both
-    topologies, both contain the same Python object for this part. A thread holds ``reading`` while it parses documents,
-    or while it commits a new topology; other threads wait for the result. A thread that commits does not wait for
-    ``reading``, because it holds the locks of the database. Other threads wait at most ``MAX_READING_WAIT_S``, because
-    a commit whose answer is lost ends only when the connection to the database fails.
+    topologies, both contain the same Python object for this part.
+    A thread holds ``parsing`` while it parses documents, and ``committing`` while it commits a new topology. A thread
+    that needs a new topology waits for both: for the commit at most ``MAX_COMMIT_WAIT_S``, because a commit whose
+    answer is lost ends only when the connection to the database fails. A thread that commits waits for no other thread,
+    because it holds the locks of the database.
     """
 
     topologies: dict[int, Topology] = field(default_factory=dict)
     excluded: dict[tuple[int | None, Name], VlanSet] = field(default_factory=dict)
     checked: set[int] = field(default_factory=set)
-    reading: Lock = field(default_factory=Lock)
+    parsing: Lock = field(default_factory=Lock)
+    committing: Lock = field(default_factory=Lock)
 
     def add(self, version: int, topology: Topology) -> None:
         """Cache this version, and remove all versions except the two newest."""
@@ -44,15 +44,10 @@ class TopologyCache:
             self.excluded.pop(key, None)
         self.checked.intersection_update(self.topologies)
 
-    @contextmanager
-    def reading_alone(self) -> Iterator[None]:
-        """Hold ``reading``. After ``MAX_READING_WAIT_S``, continue without it: a topology may be parsed twice."""
-        is_held = self.reading.acquire(timeout=MAX_READING_WAIT_S)
-        try:
-            yield
-        finally:
-            if is_held:
-                self.reading.release()
+    def wait_for_commit(self) -> None:
+        """Wait until no thread commits a new topology, but at most ``MAX_COMMIT_WAIT_S``."""
+        if self.committing.acquire(timeout=MAX_COMMIT_WAIT_S):
+            self.committing.release()
 
     def copy(self) -> "TopologyCache":
         """Return a copy for a unit that will be rolled back, whose topology must not get into this cache."""

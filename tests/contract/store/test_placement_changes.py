@@ -57,6 +57,14 @@ def test_an_existing_placement_must_be_confirmed_again(world: World, cluster: st
         assert before != read_revisions(unit, cluster, HOST) == (revision, None)
 
 
+def test_loaded_rows_are_read_again(world: World, cluster: str) -> None:
+    with world.store.change() as unit:
+        row = unit.session.get_one(PlacementRow, (cluster, HOST))
+        revision = increment(unit, HOST)
+        change_placements(unit, added=[(cluster, HOST)], left=[])
+        assert row.added_revision == revision
+
+
 def test_a_left_placement_ends(world: World, cluster: str) -> None:
     with world.store.change() as unit:
         revision = increment(unit, HOST)
@@ -126,6 +134,17 @@ def test_statements_do_not_grow_with_the_clusters(world: World, cluster: str) ->
     assert {world.view(key).state for key in ("demo", "other0", "other2")} == {ClusterState.DEGRADED}
     world.settle()
     assert {world.view(key).state for key in ("demo", "other0", "other2")} == {ClusterState.ACTIVE}
+
+
+def test_one_statement_increments_all_revisions(world: World, cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The statement has one parameter for all elements, also if a statement may contain only one name."""
+    world.put("other", spec("plzen-h1", "plzen-h2"))
+    monkeypatch.setattr("sbf_service.store.columns.MAX_PARAMETERS", 1)
+    with counted_statements(world.service) as statements, world.store.change() as unit:
+        put_topology(unit, move_uplinks(read_topology(unit), "eth9"))
+        changed = {"cluster:demo", "cluster:other", "element:brno-h1", "element:plzen-h1", "element:plzen-h2"}
+        assert {topic for topic in unit.changed if ":" in topic} == changed
+    assert len([one for one in statements if one.startswith("UPDATE elements")]) == 1
 
 
 def test_each_wanted_state_is_computed_once(world: World, cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:

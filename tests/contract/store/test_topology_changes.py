@@ -3,10 +3,11 @@
 import re
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from threading import Event, Thread
+from threading import Barrier, Event, Thread
 from typing import Any
 
 import pytest
@@ -95,7 +96,7 @@ def recorded_pauses(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[l
         "commit": lambda _connection: opened.clear(),
         "rollback": lambda _connection: opened.clear(),
     }
-    monkeypatch.setattr(Pauses, "pause", lambda _self: pauses.append((bool(opened), store._cache.reading.locked())))
+    monkeypatch.setattr(Pauses, "pause", lambda _self: pauses.append((bool(opened), store._cache.parsing.locked())))
     for name, listener in listeners.items():
         event.listen(store.engine, name, listener)
     yield pauses
@@ -192,7 +193,7 @@ def test_calls_never_parse_a_topology_that_this_replica_stored(world: World, mon
         if caller.ident is None:
             caller.start()
             assert began.wait(10)
-            if not cache.reading.locked():
+            if not cache.committing.locked():
                 caller.join()
         add(cache, version, topology)
 
@@ -218,7 +219,7 @@ def test_a_commit_never_waits_for_a_thread_that_parses(world: World) -> None:
     change = partial(with_open_filters, name="brno")
     writer = Thread(target=store_change, args=(world.store, change), daemon=True)
     wanted = change(read(world.store))
-    with world.store._cache.reading:
+    with world.store._cache.parsing:
         writer.start()
         writer.join(30)
         assert not writer.is_alive()
@@ -227,14 +228,38 @@ def test_a_commit_never_waits_for_a_thread_that_parses(world: World) -> None:
 
 def test_a_reader_waits_briefly_for_a_commit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit whose answer is lost holds the lock until the connection to the database fails."""
-    monkeypatch.setattr("sbf_service.store.topology_cache.MAX_READING_WAIT_S", 0)
+    monkeypatch.setattr("sbf_service.store.topology_cache.MAX_COMMIT_WAIT_S", 0)
     other, found = Store(world.store.engine), list[Topology]()
     reader = Thread(target=lambda: found.append(read(other)), daemon=True)
-    with other._cache.reading:
+    with other._cache.committing:
         reader.start()
         reader.join(30)
         assert found == [read(world.store)]
-    assert not other._cache.reading.locked()
+
+
+def test_only_one_thread_parses_a_topology(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the wait for a commit, all waiting calls would otherwise parse the same topology at the same time."""
+    monkeypatch.setattr("sbf_service.store.topology_cache.MAX_COMMIT_WAIT_S", 0)
+    read_new_version, read_documents, parsed = (
+        current_topology._read_new_version,
+        current_topology.read_documents,
+        list[bool](),
+    )
+    other, start = Store(world.store.engine), Barrier(3, timeout=30)
+
+    def begin(unit: Unit, version: int) -> Topology:
+        start.wait()
+        return read_new_version(unit, version)
+
+    def parse(*arguments: Any) -> Topology:
+        parsed.append(other._cache.parsing.locked())
+        return read_documents(*arguments)
+
+    monkeypatch.setattr(current_topology, "_read_new_version", begin)
+    monkeypatch.setattr(current_topology, "read_documents", parse)
+    with other._cache.committing, ThreadPoolExecutor(3) as threads:
+        found = list(threads.map(read, [other] * 3))
+    assert (found, parsed) == ([read(world.store)] * 3, [True])
 
 
 def test_another_replica_reads_added_and_removed_sites(world: World) -> None:
