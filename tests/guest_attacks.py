@@ -37,7 +37,7 @@ CISCO, GROUP, ALL_NODES, BROADCAST = "01:00:0c:cc:cc:cc", "01:80:c2:00:00:", "33
 ROUTER, OWN4, OTHER4, OWN6, OTHER6 = "fe80::bad", "10.0.0.1", "10.0.0.2", "fd00::1", "fd00::2"
 NO_ADDRESS = "0.0.0.0"  # noqa: S104 - a source address
 TEST_FRAME = 0x88B5  # for local experiments (IEEE 802)
-ICMPV6, DESTINATION_OPTIONS = 58, 60
+TCP_PROTOCOL, UDP_PROTOCOL, FRAGMENT, ICMPV6, DESTINATION_OPTIONS = 6, 17, 44, 58, 60
 
 
 def build_switch_attacks(own: str) -> dict[str, Packet]:
@@ -45,13 +45,18 @@ def build_switch_attacks(own: str) -> dict[str, Packet]:
 
     ``own`` is the guest's MAC address.
     """
+    ip4, ip6 = IP(src=OWN4, dst=OTHER4), IPv6(src=OWN6, dst=OTHER6)
     return {
         "a foreign source address": Ether(dst=SWITCH, src=STRANGER, type=TEST_FRAME),
         "an 802.1Q tag": Ether(dst=SWITCH, src=own) / Dot1Q(vlan=101, type=TEST_FRAME),
         "an 802.1ad tag": Ether(dst=SWITCH, src=own, type=0x88A8) / Dot1AD(vlan=101, type=TEST_FRAME),
-        "TCP in an 802.1Q tag": Ether(dst=SWITCH, src=own) / Dot1Q(vlan=101) / IP(src=OWN4, dst=OTHER4) / TCP(),
-        "TCP in an 802.1ad tag": Ether(dst=SWITCH, src=own, type=0x88A8) / Dot1AD(vlan=101) / IP(dst=OTHER4) / TCP(),
-        "UDP in an 802.1Q tag": Ether(dst=SWITCH, src=own) / Dot1Q(vlan=101) / IP(dst=OTHER4) / UDP(sport=9, dport=9),
+        "TCP in an 802.1Q tag": Ether(dst=SWITCH, src=own) / Dot1Q(vlan=101) / ip4 / TCP(),
+        "TCP in an 802.1ad tag": Ether(dst=SWITCH, src=own, type=0x88A8) / Dot1AD(vlan=101) / ip4 / TCP(),
+        "UDP in an 802.1Q tag": Ether(dst=SWITCH, src=own) / Dot1Q(vlan=101) / ip4 / UDP(sport=9, dport=9),
+        "TCP over IPv6 in an 802.1Q tag": Ether(dst=SWITCH, src=own) / Dot1Q(vlan=101) / ip6 / TCP(),
+        "UDP over IPv6 in an 802.1Q tag": Ether(dst=SWITCH, src=own) / Dot1Q(vlan=101) / ip6 / UDP(sport=9, dport=9),
+        "TCP behind a priority tag": Ether(dst=SWITCH, src=own) / Dot1Q(vlan=0) / ip4 / TCP(),
+        "TCP in two tags": Ether(dst=SWITCH, src=own, type=0x88A8) / Dot1AD(vlan=101) / Dot1Q(vlan=102) / ip4 / TCP(),
         "two tags": Ether(dst=SWITCH, src=own) / Dot1Q(vlan=101) / Dot1Q(vlan=102, type=TEST_FRAME),
         "an old double tag": Ether(dst=SWITCH, src=own, type=0x9100)
         / Raw(bytes(Dot1Q(vlan=101, type=TEST_FRAME))),
@@ -91,6 +96,8 @@ def build_service_attacks(own: str) -> dict[str, Packet]:
     # finds ``padding``. The padding looks like the rest of the options and the type of an echo request (0x80).
     half = bytes(IPv6ExtHdrDestOpt(nh=ICMPV6, len=1, options=[PadN(optdata=b"\0\0\0\0")]))[:8]
     padding = bytes(8) + b"\x80\0\0\0"
+    to_one, ip6 = Ether(dst=SWITCH, src=own), IPv6(src=OWN6, dst=OTHER6)
+    short = IPv6(src=OWN6, dst=OTHER6, plen=16)
     return {
         "an offer of a DHCP server": Ether(dst=BROADCAST, src=own) / IP(src=OWN4, dst="255.255.255.255")
         / UDP(sport=67, dport=68) / offer,
@@ -108,6 +115,10 @@ def build_service_attacks(own: str) -> dict[str, Packet]:
         / UDP(sport=547, dport=546) / DHCP6_Advertise(),
         "a DHCPv6 advertisement from another port": ethernet / IPv6(src=ROUTER, dst="ff02::1")
         / UDP(sport=6767, dport=546) / DHCP6_Advertise(),
+        "a DHCPv6 advertisement to one guest": to_one / ip6 / UDP(sport=547, dport=546) / DHCP6_Advertise(),
+        "a DHCPv6 advertisement to one guest from another port": to_one / ip6
+        / UDP(sport=6767, dport=546) / DHCP6_Advertise(),
+        "an answer to a DHCPv6 relay": to_one / ip6 / UDP(sport=547, dport=547) / DHCP6_Advertise(),
         "a router advertisement": ethernet / router / advertisement,
         "a router advertisement to one guest": Ether(dst=SWITCH, src=own) / router / advertisement,
         "a redirect": ethernet / router / ICMPv6ND_Redirect(tgt=ROUTER, dst=OTHER6),
@@ -120,6 +131,14 @@ def build_service_attacks(own: str) -> dict[str, Packet]:
         / Raw(bytes(router / advertisement)[40:]),
         "a fragment with options and without their end": ethernet / IPv6(src=ROUTER, dst="ff02::1", hlim=255, plen=16)
         / IPv6ExtHdrFragment(m=1, nh=DESTINATION_OPTIONS) / Raw(half + padding),
+        "a fragment with options, and with TCP in the padding": to_one / short
+        / IPv6ExtHdrFragment(m=1, nh=DESTINATION_OPTIONS) / Raw(bytes([TCP_PROTOCOL]) + half[1:] + bytes(8))
+        / TCP(),
+        "a fragment with options, and with UDP in the padding": to_one / short
+        / IPv6ExtHdrFragment(m=1, nh=DESTINATION_OPTIONS) / Raw(bytes([UDP_PROTOCOL]) + half[1:] + bytes(8))
+        / UDP(sport=9, dport=9),
+        "a later fragment in a first fragment": to_one / ip6 / IPv6ExtHdrFragment(m=1, nh=FRAGMENT)
+        / IPv6ExtHdrFragment(offset=4, nh=TCP_PROTOCOL) / Raw(bytes(16)),
         "a neighbour advertisement in a fragment": ethernet / router / IPv6ExtHdrFragment(m=1, nh=ICMPV6)
         / Raw(bytes(router / ICMPv6ND_NA(tgt=OTHER6))[40:64]),
         "an advertisement with another IP version": Ether(dst=ALL_NODES, src=own, type=0x86DD)

@@ -57,10 +57,14 @@ class Wire:
         self._guest.send((bytes.fromhex(frame) + serial).ljust(60, b"\0"))
         return serial in self._frames_until(BROADCAST + GUEST + TEST_FRAME)
 
-    def count_arrivals(self, number: int, group: str) -> int:
+    def count_arrivals(self, number: int, group: str, content: str = TEST_FRAME) -> int:
+        """As the guest, send a frame ``number`` times. Return how many of these frames reach the switch.
+
+        ``content`` is the frame's content from its type on.
+        """
         serial = os.urandom(8)
         for _ in range(number):
-            self._guest.send((bytes.fromhex(group + GUEST + TEST_FRAME) + serial).ljust(60, b"\0"))
+            self._guest.send((bytes.fromhex(group + GUEST + content) + serial).ljust(60, b"\0"))
         return self._frames_until(SWITCH + GUEST + TEST_FRAME).count(serial)
 
     def _frames_until(self, last: str) -> bytes:

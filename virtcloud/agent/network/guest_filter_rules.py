@@ -5,7 +5,8 @@ guests' bridge ports, with the MAC and IP addresses that each guest may use. If 
 because another version of the agent started the guest, the source addresses of this guest's frames are not checked.
 Each expression costs time for each frame. Therefore one comparison is enough to accept a frame from an uplink, and the
 next two rules accept most frames of guests: one look-up finds the port, the source MAC address and the type of the
-frame. In clusters with ``filters: addresses``, a second look-up finds the source IP address.
+frame. In clusters with ``filters: addresses``, a second look-up finds the source IP address. These rules accept no
+packet with IPv6 extension headers.
 
 =============================  ==============================================================================
 frames that are dropped        reason
@@ -40,6 +41,8 @@ a guest cannot hide a router advertisement behind extension headers or in fragme
 * A first fragment with an extension header behind the fragment header is dropped: the extension header could move the
   upper-layer header to a later fragment.
 * Neighbour discovery in fragments is dropped. Receivers must ignore these packets (RFC 6980).
+* The kernel also looks for the upper-layer header in the padding behind a packet's end. Therefore the rules that accept
+  most frames compare the protocol in the IPv6 header too, and not only `meta l4proto`.
 
 Sources: IEEE 802.1Q-2018, table 8-1 (link-local addresses); RFC 7113 (router advertisements), RFC 7610 (DHCPv6);
 nft(8).
@@ -59,7 +62,8 @@ BROADCASTS_PER_S = 1000
 """Limit of a guest's broadcast frames: per second, and in a burst."""
 MULTICASTS_PER_S = 10_000
 """Limit of a guest's multicast and broadcast frames per second."""
-INGRESS, PORT_KINDS, OWN_ADDRESSES = "ingress", "port_kinds", "own_addresses"
+INGRESS, PORT_KINDS = "ingress", "port_kinds"
+WITHOUT_EXTENSIONS, OWN_ADDRESSES = "without_extensions", "own_addresses"
 GUEST, ADDRESSES, IPV4, IPV6 = "guest", "addresses", "ipv4", "ipv6"
 DEVICE, DEVICE_ADDRESSES = "vpn", "vpn_addresses"
 SERVER4, SERVER6 = "169.254.169.254", "fe80::a9fe:a9fe"
@@ -69,11 +73,13 @@ _TO_GROUP = "ether daddr & 01:00:00:00:00:00"
 _UNICAST = "meta pkttype other"
 """Matches frames whose destination is neither a group address nor the port's own address (eth_type_trans)."""
 _SENDER = "iifname . ether saddr . ether type vmap @senders"
-"""Accepts untagged IP packets of guests that may use any IP address. Checks the IP addresses of other guests.
+"""Accepts untagged IPv4 packets of guests that may use any IP address. For IPv6 packets and other guests, the verdict
+leads to a chain that compares the protocol in the IPv6 header or the source IP address.
 
 The kernel also finds a TCP header behind a VLAN tag. Therefore the rule compares ``ether type``: in a tagged frame,
 ``ether type`` is the type of the tag.
 """
+_NO_EXTENSIONS = "ip6 nexthdr { tcp, udp }"
 _NO_DHCP_ANSWER = "udp sport != { 67, 547 } udp dport != { 68, 546 }"
 """Matches UDP packets that no DHCP server sends.
 
@@ -104,9 +110,13 @@ RULES: Mapping[str, tuple[str, ...]] = {
         f'iifname "{GUEST_PORTS}" goto {GUEST}',
         f'iifname "{DEVICE_PORTS}" goto {DEVICE}',
     ),
+    WITHOUT_EXTENSIONS: (
+        f"{_NO_EXTENSIONS} accept",
+        f"goto {GUEST}",
+    ),
     OWN_ADDRESSES: (
         "iifname . ip saddr @addresses4 accept",
-        "iifname . ip6 saddr @addresses6 accept",
+        f"{_NO_EXTENSIONS} iifname . ip6 saddr @addresses6 accept",
         f"goto {GUEST}",
     ),
     GUEST: (
@@ -192,8 +202,9 @@ set               elements
 ================  ==============================================================================
 ``ports``         ports whose source MAC addresses are checked
 ``guests``        the elements of ``ports``, each with the guest's MAC address
-``senders``       the elements of ``guests``, each with a type of IP packets. The verdict is ``accept`` if the guest may
-                  use any IP address, otherwise ``goto own_addresses``
+``senders``       the elements of ``guests``, each with a type of IP packets. If the guest may use any IP address, the
+                  verdict is ``accept`` for IPv4 and ``goto without_extensions`` for IPv6, otherwise
+                  ``goto own_addresses``
 ``guest_macs``    ports of devices, each with the MAC addresses of the network's guests
 ``vpn_ports``     ports of devices
 ``addressed``     ports whose IP addresses are checked
@@ -215,5 +226,5 @@ SetElement = tuple[str, ...]
 
 
 def is_verdict_map(name: str) -> bool:
-    """Return whether a set of `SETS` is a verdict map."""
-    return SETS[name].endswith(": verdict")
+    """Return whether the name is that of a verdict map in `SETS`."""
+    return SETS.get(name, "").endswith(": verdict")

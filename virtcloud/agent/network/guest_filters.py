@@ -17,6 +17,7 @@ from virtcloud.agent.network.guest_filter_rules import (
     RULES,
     SETS,
     TABLE,
+    WITHOUT_EXTENSIONS,
     SetElement,
     is_verdict_map,
 )
@@ -86,8 +87,10 @@ def _list_port_elements(port: GuestPort) -> Iterator[SetElement]:
     if port.mac is not None:
         yield "ports", port.port
         yield "guests", port.port, port.mac
-        verdict = "accept" if port.addresses is None else f"goto {OWN_ADDRESSES}"
-        yield from (("senders", port.port, port.mac, kind, verdict) for kind in ("ip", "ip6"))
+        any_address, own = ("accept", f"goto {WITHOUT_EXTENSIONS}"), (f"goto {OWN_ADDRESSES}",) * 2
+        verdicts = any_address if port.addresses is None else own
+        for kind, verdict in zip(("ip", "ip6"), verdicts, strict=True):
+            yield "senders", port.port, port.mac, kind, verdict
         if port.addresses is not None:
             yield "addressed", port.port
             yield from _list_addresses(port.port, port.mac, port.addresses)

@@ -49,7 +49,7 @@ def parse_table(listing: Mapping[str, Any]) -> ObservedFilters:
     The table counts as foreign if it has content, but lacks the set ``ports`` or the set ``guests``.
     """
     found = [next(iter(item.items())) for item in listing["nftables"]]
-    sets: dict[str, list[Any]] = {one["name"]: one.get("elem", []) for kind, one in found if kind in {"set", "map"}}
+    sets: dict[str, list[Any]] = {one["name"]: one.get("elem", []) for kind, one in found if _has_elements(kind, one)}
     if not sets.keys() >= _OWN_SETS and any(kind not in {"metainfo", "table"} for kind, _ in found):
         return _FOREIGN
     elements = frozenset(
@@ -58,6 +58,13 @@ def parse_table(listing: Mapping[str, Any]) -> ObservedFilters:
         for one in sets.get(name, [])
     )
     return ObservedFilters(elements, tuple(_find_faults(found, sets)))
+
+
+def _has_elements(kind: str, item: Mapping[str, Any]) -> bool:
+    """Return whether an item is a set, or a verdict map if `SETS` has a verdict map of this name."""
+    if kind in {"set", "map"} and is_verdict_map(item["name"]):
+        return bool(item.get("map") == "verdict")
+    return kind == "set"
 
 
 def _parse_mapping(element: tuple[Any, Any]) -> Iterator[str]:

@@ -2,7 +2,7 @@ import time
 from typing import Literal
 
 import pytest
-from guest_attacks import OWN4, OWN6
+from guest_attacks import OTHER4, OTHER6, OWN4, OWN6
 from guest_filter_wire import (
     ADDRESS_ATTACKS,
     ATTACKS,
@@ -12,6 +12,7 @@ from guest_filter_wire import (
     GUEST_PORT,
     MULTICAST,
     ORDINARY_FRAMES,
+    OTHER_PORT,
     PORT,
     SERVICE_ATTACKS,
     SWITCH_ATTACKS,
@@ -22,9 +23,10 @@ from guest_filter_wire import (
 )
 from network_namespaces import Run
 
+from virtcloud.agent.network import names
 from virtcloud.agent.network.guest_filter_rules import BROADCASTS_PER_S, GUEST, MULTICASTS_PER_S, RULES
 from virtcloud.agent.network.guest_filters import GuestPort, render_table
-from virtcloud.agent.network.nftables import _run
+from virtcloud.agent.network.nftables import NftablesFilters, _run
 
 ADDRESSED_PORT = GuestPort(PORT, GUEST_MAC, (f"{OWN4}/24", f"{OWN6}/64"))
 OPEN_PORT = GuestPort(PORT, None)
@@ -37,6 +39,10 @@ FILTERS = {
     "TCP in an 802.1Q tag": (TAGS,),
     "TCP in an 802.1ad tag": (TAGS,),
     "UDP in an 802.1Q tag": (TAGS,),
+    "TCP over IPv6 in an 802.1Q tag": (TAGS,),
+    "UDP over IPv6 in an 802.1Q tag": (TAGS,),
+    "TCP behind a priority tag": (TAGS,),
+    "TCP in two tags": (TAGS,),
     "two tags": (TAGS,),
     "an old double tag": (TAGS,),
     "a spanning tree BPDU": (LLC, GROUP),
@@ -67,6 +73,9 @@ FILTERS = {
     "an offer with another IP version": (DHCP,),
     "an advertisement of a DHCPv6 server": (ROUTERS,),
     "a DHCPv6 advertisement from another port": (ROUTERS,),
+    "a DHCPv6 advertisement to one guest": (ROUTERS,),
+    "a DHCPv6 advertisement to one guest from another port": (ROUTERS,),
+    "an answer to a DHCPv6 relay": (ROUTERS,),
     "a router advertisement": (ROUTERS,),
     "a router advertisement to one guest": (ROUTERS,),
     "a redirect": (ROUTERS,),
@@ -75,6 +84,9 @@ FILTERS = {
     "the first fragment of an advertisement": (ROUTERS, FRAGMENTS),
     "an advertisement in a whole fragment": (ROUTERS, FRAGMENTS),
     "a fragment with options and without their end": (OPTIONS,),
+    "a fragment with options, and with TCP in the padding": (OPTIONS,),
+    "a fragment with options, and with UDP in the padding": (OPTIONS,),
+    "a later fragment in a first fragment": (OPTIONS,),
     "a neighbour advertisement in a fragment": (FRAGMENTS,),
     "an advertisement with another IP version": (ROUTERS,),
     **dict.fromkeys(ADDRESS_ATTACKS, ("{ ip, arp, ip6 } drop",)),
@@ -148,6 +160,56 @@ def test_a_guest_with_checked_addresses_may_use_them(passing: dict[GuestPort, li
     assert passing[ADDRESSED_PORT] == [*ORDINARY_FRAMES]
 
 
+def test_a_guest_cannot_use_the_addresses_of_other_filtered_guests(in_namespace: Run) -> None:
+    """The table lists the other addresses too, for the port of a guest that may use them."""
+    other = GuestPort(OTHER_PORT, "02:00:00:00:00:02", (f"{OTHER4}/24", f"{OTHER6}/64"))
+    unchecked = GuestPort(names.guest_port_name("b", "g1", 100), "02:00:00:00:00:03")
+
+    def work() -> object:
+        with connected() as wire:
+            _run(render_table([ADDRESSED_PORT, other, unchecked]))
+            return find_passing(wire, {**ATTACKS, **ADDRESS_ATTACKS, **ORDINARY_FRAMES})
+
+    assert in_namespace(work) == [*ORDINARY_FRAMES]
+
+
+@pytest.mark.parametrize("name", ["vnet7", "vlan7", "vpnlink", "uplink7"])
+def test_ports_of_other_programs_are_not_filtered(in_namespace: Run, name: str) -> None:
+    def work() -> object:
+        with connected(name) as wire:
+            _run(render_table([GUEST_PORT, ADDRESSED_PORT._replace(port=OTHER_PORT)]))
+            return find_passing(wire, {**ATTACKS, **ADDRESS_ATTACKS, **ORDINARY_FRAMES})
+
+    everything = {**ATTACKS, **ADDRESS_ATTACKS, **ORDINARY_FRAMES}
+    assert in_namespace(work) == [frame for frame in everything if frame not in DROPPED_BY_BRIDGES]
+
+
+def test_a_guest_without_addresses_sends_no_packet_from_one(in_namespace: Run) -> None:
+    def work() -> object:
+        with connected() as wire:
+            set_filters(port=ADDRESSED_PORT._replace(addresses=()))
+            return find_passing(wire, {**ATTACKS, **ADDRESS_ATTACKS, **ORDINARY_FRAMES})
+
+    from_none = ["a test frame", "a DHCP request", "an ARP probe", "duplicate address detection"]
+    assert in_namespace(work) == from_none
+
+
+def test_changed_filters_replace_the_former_verdicts(in_namespace: Run) -> None:
+    """The port stays, and its filters change from any to checked addresses and back."""
+    changes = [OPEN_PORT, GUEST_PORT, ADDRESSED_PORT, GUEST_PORT, OPEN_PORT]
+    frames = ORDINARY_FRAMES["TCP"], ADDRESS_ATTACKS["TCP with another guest's address"]
+
+    def work() -> object:
+        found = []
+        with connected() as wire:
+            for port in changes:
+                NftablesFilters().replace((port,))
+                found.append([wire.passes(frame) for frame in frames])
+        return found
+
+    assert in_namespace(work) == [[True, port != ADDRESSED_PORT] for port in changes]
+
+
 @pytest.mark.parametrize("port", [GUEST_PORT, ADDRESSED_PORT], ids=["default", "addressed"])
 def test_common_packets_pass_without_the_rules_for_other_frames(in_namespace: Run, port: GuestPort) -> None:
     """The chain of the other rules accepts only test frames here, so earlier rules have accepted the packets."""
@@ -182,6 +244,9 @@ def test_open_filters_drop_frames_that_harm_other_clusters(passing: dict[GuestPo
                 "the first fragment of an offer",
                 "an advertisement of a DHCPv6 server",
                 "a DHCPv6 advertisement from another port",
+                "a DHCPv6 advertisement to one guest",
+                "a DHCPv6 advertisement to one guest from another port",
+                "an answer to a DHCPv6 relay",
             ],
         ),
         (
@@ -217,3 +282,18 @@ def test_a_broadcast_storm_is_limited(in_namespace: Run, group: str, per_s: int,
     before, after, seconds = in_namespace(work)
     assert before == number
     assert per_s <= after <= per_s * (1 + seconds)
+
+
+@pytest.mark.parametrize("packet", ["TCP", "UDP", "TCP over IPv6", "UDP over IPv6"])
+@pytest.mark.parametrize("port", [GUEST_PORT, ADDRESSED_PORT], ids=["default", "addressed"])
+def test_a_storm_of_common_packets_is_limited(in_namespace: Run, port: GuestPort, packet: str) -> None:
+    number, content = 2 * BROADCASTS_PER_S, ORDINARY_FRAMES[packet][len(BROADCAST + GUEST_MAC.replace(":", "")) :]
+
+    def work() -> tuple[int, float]:
+        with connected() as wire:
+            set_filters(port=port)
+            start = time.monotonic()
+            return wire.count_arrivals(number, BROADCAST, content), time.monotonic() - start
+
+    arrived, seconds = in_namespace(work)
+    assert BROADCASTS_PER_S <= arrived <= BROADCASTS_PER_S * (1 + seconds)
