@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import ColumnElement, Table, delete, exists, func, make_url, or_, select, true, update
+from sqlalchemy import ColumnElement, Table, delete, exists, func, make_url, or_, select, true
 from sqlalchemy.orm import aliased
 
 from sbf_service.domain.retention import MIN_DAYS, RetentionLimits
@@ -102,7 +102,8 @@ def prune(store: Store, limits: RetentionLimits, folder: Path, batch: int = BATC
 class _Run:
     """A run that archives rows in batches.
 
-    The run has one audit row. The transaction that deletes the rows of a batch also inserts or updates the audit row.
+    The transaction that deletes the rows of a batch also inserts an audit row. The run ignores all audit rows that were
+    inserted after its start: otherwise, the run's own audit rows would exceed the limits, and the run would not end.
     """
 
     def __init__(self, store: Store, limits: RetentionLimits, folder: Path, batch: int) -> None:
@@ -111,7 +112,8 @@ class _Run:
         self._folder = folder
         self._batch = batch
         self.report = PruneReport(0, 0)
-        self._audit_id: int | None = None
+        with store.read() as unit:
+            self._newest = unit.session.scalar(select(func.max(AuditRow.id))) or 0
 
     def archive_clusters(self) -> bool:
         """Archive one batch of ended clusters. Return False if there are none."""
@@ -122,40 +124,32 @@ class _Run:
         if not ids:
             return False
         write_archive(self._folder, f"clusters-{ids[0]}.jsonl", documents)
-        report = replace(self.report, clusters=self.report.clusters + len(ids))
         with self._store.change() as unit:
             for table, condition in reversed(_list_parts(ids)):
                 unit.connection.execute(delete(table).where(condition))
-            audit_id = self._record(unit, report)
-        self.report, self._audit_id = report, audit_id
+            self._record(unit, clusters=len(ids))
+        self.report = replace(self.report, clusters=self.report.clusters + len(ids))
         return True
 
     def archive_audit(self) -> bool:
         """Archive one batch of audit rows. Return False if there are none."""
         with self._store.read() as unit:
-            is_old = _is_old_audit(unit, self._limits, self._audit_id)
+            is_old = _is_old_audit(unit, self._limits, self._newest)
             rows = _read(unit, select(_AUDIT).where(is_old).order_by(_AUDIT.c.id).limit(self._batch))
         if not rows:
             return False
         ids = [row["id"] for row in rows]
         write_archive(self._folder, f"audit-{ids[0]:012}.jsonl", rows)
-        report = replace(self.report, audit=self.report.audit + len(rows))
         # Delete by exact IDs, not by a range: a transaction that is still open can add a lower ID that is not archived.
         with self._store.change_row() as unit:
             unit.connection.execute(delete(_AUDIT).where(_AUDIT.c.id.in_(ids)))
-            audit_id = self._record(unit, report)
-        self.report, self._audit_id = report, audit_id
+            self._record(unit, audit=len(rows))
+        self.report = replace(self.report, audit=self.report.audit + len(rows))
         return True
 
-    def _record(self, unit: Unit, report: PruneReport) -> int:
-        """Insert or update the audit row of the run. Return the row's ID. Only one run exists at a time."""
-        why = f"{report.audit} audit rows and {report.clusters} ended clusters written to {self._folder}"
-        if self._audit_id is None:
-            record_audit(unit, "rows_archived", why=why)
-            latest = select(_AUDIT.c.id).where(_AUDIT.c.what == "rows_archived").order_by(_AUDIT.c.id.desc()).limit(1)
-            return int(unit.connection.execute(latest).scalar_one())
-        unit.connection.execute(update(_AUDIT).where(_AUDIT.c.id == self._audit_id).values(why=why))
-        return self._audit_id
+    def _record(self, unit: Unit, audit: int = 0, clusters: int = 0) -> None:
+        why = f"{audit} audit rows and {clusters} ended clusters written to {self._folder}"
+        record_audit(unit, "rows_archived", why=why)
 
     def log_end(self) -> None:
         """Log the numbers of archived rows, unless both are 0."""
@@ -163,14 +157,14 @@ class _Run:
             log.info("rows_archived", audit=self.report.audit, clusters=self.report.clusters, folder=self._folder)
 
 
-def _is_old_audit(unit: Unit, limits: RetentionLimits, own: int | None = None) -> ColumnElement[bool]:
+def _is_old_audit(unit: Unit, limits: RetentionLimits, newest: int | None = None) -> ColumnElement[bool]:
     """Return the condition that an audit row is too old, or has too many newer rows.
 
-    Do not count the row with the ID ``own``. The newest row never meets the condition: if the table were empty, SQLite
-    would assign the same IDs again. The condition compares IDs instead of times: each row with a lower ID than all
-    young rows is too old.
+    Ignore the rows with higher IDs than ``newest``. The newest other row never meets the condition: if the table were
+    empty, SQLite would assign the same IDs again. The condition compares IDs instead of times: each row with a lower ID
+    than all young rows is too old.
     """
-    counted = true() if own is None else AuditRow.id != own
+    counted = true() if newest is None else AuditRow.id <= newest
     ids = select(AuditRow.id).where(counted).order_by(AuditRow.id.desc())
     beyond = ids.offset(limits.audit_rows).limit(1).scalar_subquery()
     young = select(func.min(AuditRow.id)).where(AuditRow.at >= unit.now - limits.audit_age, counted).scalar_subquery()

@@ -237,8 +237,10 @@ def _run_script(  # noqa: PLR0913, PLR0917 - the parts of a process
     if not stderr.has_started:
         raise Refused(explain_failure(stderr.before.decode(errors="replace"), process.returncode))
     if process.returncode:
-        # The shell's own messages begin with its name, which is the mark, and the number of a line of the script.
-        text = re.sub(rf"(?m)^{mark}: (line )?\d+: ", "", messages.decode(errors="replace").replace("\r", ""))
+        # The shell's own messages begin with its name, which is the mark. Most shells then print a line's number.
+        text = re.sub(
+            rf"(?m)^{mark}(\[\d+\])?: ((line )?\d+: )?", "", messages.decode(errors="replace").replace("\r", "")
+        )
         lines = printable(text).split("\n")
         reason = "; ".join([line for line in lines if line.strip()][-MAX_REASON_LINES:])
         raise Refused(reason or f"the copy ended with exit code {process.returncode}; the connection may be lost")

@@ -148,3 +148,16 @@ def test_the_errors_of_a_guest_without_tar_are_readable(tmp_path: Path) -> None:
     with pytest.raises(GuestsFailed) as raised:
         get_files({"g1": [str(ssh), "guest"]}, {"g1": [str(tmp_path)]}, tmp_path / "out")
     assert raised.value.failures == {"g1": "dirname: not found; basename: not found; tar: not found"}
+
+
+@pytest.mark.parametrize("name", ["$3[1]", "$3", "$3: line 0"], ids=["mksh", "without a line", "BusyBox"])
+def test_the_messages_of_each_shell_lack_its_name(tmp_path: Path, name: str) -> None:
+    programs, ssh = tmp_path / "bin", tmp_path / "ssh"
+    programs.mkdir()
+    (programs / "sh").write_text(f'#!/bin/sh\nprintf "%s\\n" "$3" "{name}: tar: not found" >&2\nexit 1\n')
+    ssh.write_text(f'#!/bin/sh\nfor command; do :; done\nPATH={programs}\neval "$command"\n')
+    for program in (programs / "sh", ssh):
+        program.chmod(0o755)
+    with pytest.raises(GuestsFailed) as raised:
+        get_files({"g1": [str(ssh), "guest"]}, {"g1": [str(tmp_path)]}, tmp_path / "out")
+    assert raised.value.failures == {"g1": "tar: not found"}

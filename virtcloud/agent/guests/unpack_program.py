@@ -77,13 +77,15 @@ def drop_capabilities() -> None:
 
 
 def extract(archive: tarfile.TarFile, max_bytes: int, max_files: int) -> int:
-    """Create all files of an archive except devices and FIFOs. Raise BadArchive if the archive exceeds a limit.
+    """Create all files of an archive except devices, FIFOs, and hard links to devices and FIFOs.
+
+    Raise BadArchive if the archive exceeds a limit, or if the file of a hard link is missing.
 
     Return the size of the files in bytes, plus ``BLOCK_BYTES`` for each member.
     """
     # Accept all members. Python up to 3.11.3 has no argument for a filter.
     archive.extraction_filter = lambda member, _: member
-    size = 0
+    size, devices = 0, set[str]()
     for count, member in enumerate(archive, 1):
         archive.members = []  # type: ignore[attr-defined] # otherwise tarfile keeps every member in memory
         size += BLOCK_BYTES + count_bytes(member)
@@ -92,11 +94,14 @@ def extract(archive: tarfile.TarFile, max_bytes: int, max_files: int) -> int:
                 f"the archive contains more than {max_bytes} bytes or {max_files} files; the limits are in the agent's "
                 "settings (image_cache)"
             )
+        if member.isdev() or (member.islnk() and member.linkname in devices):
+            devices.add(member.name)
+            continue
         if member.islnk():
             prepare_hard_link(member)
-        if not member.isdev():
-            archive.extract(member, path="/", numeric_owner=True)
-            set_capabilities(member)
+        devices.discard(member.name)
+        archive.extract(member, path="/", numeric_owner=True)
+        set_capabilities(member)
     return size
 
 

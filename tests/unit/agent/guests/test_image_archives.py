@@ -74,6 +74,19 @@ def test_hard_links_to_symbolic_links_are_unpacked(host: Host, server: FileServe
 
 
 @needs_root
+@pytest.mark.parametrize("kind", [tarfile.FIFOTYPE, tarfile.CHRTYPE])
+def test_hard_links_to_devices_and_fifos_are_omitted(host: Host, server: FileServer, kind: bytes) -> None:
+    links = {"dev/second": "dev/first", "dev/third": "dev/second"}
+    server.data = archive(
+        member("dev/first", type=kind),
+        *(member(name, type=tarfile.LNKTYPE, linkname=first) for name, first in links.items()),
+    )
+    image = host.get(host.source(format="tar"))
+    assert isinstance(image, LxcImage)
+    assert [str(path.relative_to(image.rootfs)) for path in image.rootfs.rglob("*")] == ["sbin", "sbin/init"]
+
+
+@needs_root
 def test_a_hard_link_to_a_missing_file_is_named(host: Host, server: FileServer) -> None:
     """The file was excluded when the archive was created, so the archive is not damaged."""
     server.data = archive(member("bin/b", type=tarfile.LNKTYPE, linkname="bin/a"))
