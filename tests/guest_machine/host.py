@@ -76,7 +76,7 @@ class GuestHost(CheckedHost):
 
     def _replace(self) -> None:
         self.patch.setattr(guest_files, "LIBVIRT_LOGS", self.logs)
-        self.patch.setattr(guest_files, "LIBVIRT_CONTAINERS", self.logs)
+        self.patch.setattr(guest_files, "LIBVIRT_LXC", self.logs)
         self.interruptions.guard_files(self.patch)
         self.mounts.replace_functions(self.patch)
         threads = SimpleNamespace(

@@ -217,7 +217,7 @@ def test_a_guest_that_ended_without_libvirtd_starts_again(lab: Lab, client: SbfC
     libvirtd = lab.service(HOST, "libvirtd")
     libvirtd.stop()
     run_checked(lab, HOST, "sh", "-c", f"kill -KILL $(cat /run/libvirt/lxc/vc-{outage.kept.id}-plain.pid)")
-    assert read_guests(lab, HOST) == ()
+    assert f"vc-{outage.kept.id}-plain" not in read_guests(lab, HOST)
     libvirtd.start()
     client.set_guest_power(KEPT, "disk", GuestPower.ON)
     deadline = time.monotonic() + LIMIT_S

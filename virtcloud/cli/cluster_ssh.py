@@ -9,7 +9,7 @@ from virtcloud.cli import printing
 from virtcloud.cli.cluster_run import IDENTITY, THROUGH
 from virtcloud.cli.groups import SummaryCommand
 from virtcloud.cli.options import open_client
-from virtcloud.client.gateway_logins import find_login_folder
+from virtcloud.client.gateway_logins import CACHE_VARIABLE, find_login_folder
 from virtcloud.client.ssh_arguments import ClusterLogins, SshOptions, require_ssh
 from virtcloud.model.guest_seed import render_known_hosts
 
@@ -72,7 +72,7 @@ def ssh(  # noqa: PLR0913 - click passes each option by its name
     Example: virtcloud cluster ssh demo g2 -- hostname
     """
     client = open_client(context)
-    logins = ClusterLogins(client.sbf, key, find_login_folder())
+    logins = ClusterLogins(client.sbf, key, find_login_folder(), variable=CACHE_VARIABLE)
     (login,) = logins.find(SshOptions(user, identity, options, through), [guest]).values()
     client.close()
     with require_ssh():

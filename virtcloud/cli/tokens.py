@@ -11,7 +11,14 @@ from virtcloud.cli import printing
 from virtcloud.cli.groups import SummaryGroup
 from virtcloud.cli.options import DurationType, open_client
 from virtcloud.client.api import Client
-from virtcloud.client.credentials import PREFIX, check_token, default_token_file, write_token
+from virtcloud.client.credentials import (
+    PREFIX,
+    check_token,
+    default_token_file,
+    no_token,
+    token_source,
+    write_token,
+)
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.access import ELEMENT_ROLES, Identity, NewToken, Role, TokenView, describe_unknown_holder
 from virtcloud.model.durations import MAX_TOKEN_S
@@ -40,12 +47,12 @@ def login(context: click.Context, token_input: TextIO | None) -> None:
     check_token(token if token.startswith(PREFIX) else "", "token")
     connection = context.find_root().obj
     with Client(connection.url, token=token, ca_file=connection.ca_file, certificate=connection.certificate) as client:
-        identity = client.sbf.whoami()
+        identity, url = client.sbf.whoami(), client.sbf.url
     write_token(default_token_file(), token)
     click.echo(f"you are {_format_identity(identity)}; the token is stored in {default_token_file()}")
-    if connection.url.startswith("unix:"):
+    if token_source(url) is no_token:
         click.echo(
-            f"virtcloud: commands at {connection.url} do not send the stored token, because SBF identifies you by your "
+            f"virtcloud: commands at {url} do not send the stored token, because SBF identifies you by your "
             f"user ID there. To send the token: --token-file {default_token_file()}",
             err=True,
         )

@@ -201,7 +201,7 @@ class Connection:
 
         Raise BadInput after ``close``. Without this check, httpx would raise a RuntimeError for the call.
         """
-        if self._http.get().is_closed:
+        if self._http.is_closed:
             raise BadInput(
                 "this client is closed: expected all calls before the client is closed, or within the client's "
                 "'with' block"

@@ -52,6 +52,7 @@ WAIT_S: Final = 60.0
 """Maximum time in seconds to wait until a cluster's elements have confirmed the cluster's connection to a gateway."""
 POLL_S: Final = 0.3
 ALIVE_S: Final = 60
+CACHE_VARIABLE: Final = "XDG_CACHE_HOME"
 KEY, CERTIFICATE, KNOWN_HOSTS, CONFIG = "key", "key-cert.pub", "known_hosts", "config"
 
 
@@ -91,7 +92,7 @@ def request_login_files(
     ``folder`` cannot be written.
     """
     login = make_login_key()
-    with _create_folder(folder):
+    with _create_login_folder(folder):
         certificate = sbf.create_ssh_certificate(key, SshCertificateRequest(public_key=login.public), cluster_id)
     replace_private_file(folder / KEY, login.private.get_secret_value())
     replace_private_file(folder / CERTIFICATE, f"{certificate.certificate}\n")
@@ -101,14 +102,23 @@ def request_login_files(
     return certificate
 
 
-@contextmanager
-def _create_folder(folder: Path) -> Iterator[None]:
+def create_folder(folder: Path, remedy: str) -> bool:
+    """Create a private folder, unless the folder exists. Return whether the folder is new.
+
+    Raise BadInput, with the remedy, if no file can be created in the folder.
+    """
     try:
         is_new = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         TemporaryFile(dir=folder).close()
     except OSError as error:
-        raise BadInput(f"folder {folder}: cannot be written: {error.strerror}; choose another folder") from error
+        raise BadInput(f"folder {folder}: cannot be written: {error.strerror}; {remedy}") from error
+    return is_new
+
+
+@contextmanager
+def _create_login_folder(folder: Path) -> Iterator[None]:
+    is_new = create_folder(folder, "choose another folder")
     try:
         yield
     except BaseException:
@@ -246,7 +256,7 @@ def check_login_folder(folder: Path) -> None:
 
 def find_login_folder() -> Path:
     """Return the folder, in the user's cache, for login files that are used after the end of this program."""
-    return find_user_folder("XDG_CACHE_HOME", ".cache")
+    return find_user_folder(CACHE_VARIABLE, ".cache")
 
 
 def compute_renewal(now: datetime, expires_at: datetime) -> datetime:

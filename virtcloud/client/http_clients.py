@@ -41,21 +41,28 @@ class ProcessHttpClient:
         """Build the client for this process. Raise BadInput for an invalid address or certificate."""
         self._url = url
         self._trust = trust
-        self._client = build_http_client(url, trust)
-        self._inherited: httpx.Client | None = None
-        """The client of the parent process, which is not closed: its connections belong to the parent process."""
-        self._process = os.getpid()
+        self._clients = {os.getpid(): build_http_client(url, trust)}
+        """The client of each process, by process ID.
+
+        A forked process inherits the clients of earlier processes, and does not close them: their connections belong to
+        the earlier processes, and another thread may have locked them at the time of the fork.
+        """
+        self.is_closed = False
+        """Whether `close` was called in this process, or in an earlier process before the fork."""
 
     def get(self) -> httpx.Client:
-        """Return the client of the present process. After `close`, return a closed client."""
-        if self._process != os.getpid() and not self._client.is_closed:
-            self._inherited, self._client = self._client, build_http_client(self._url, self._trust)
-            self._process = os.getpid()
-        return self._client
+        """Return the client of the present process. Thread-safe. Raise BadInput if a certificate has become invalid."""
+        process = os.getpid()
+        found = self._clients.get(process)
+        # Two threads may build a client at the same time. Both threads then use the client that was stored first.
+        return found or self._clients.setdefault(process, build_http_client(self._url, self._trust))
 
     def close(self) -> None:
         """Close the connections of the present process."""
-        self.get().close()
+        self.is_closed = True
+        found = self._clients.get(os.getpid())
+        if found is not None:
+            found.close()
 
 
 def build_http_client(url: str, trust: TlsTrust) -> httpx.Client:

@@ -27,6 +27,7 @@ from virtcloud.client.gateway_logins import (
     KNOWN_HOSTS,
     RENEWAL_PAUSE_S,
     compute_renewal,
+    create_folder,
     find_reachable_access,
     make_login_folder,
     make_proxy_arguments,
@@ -140,15 +141,9 @@ def _find_token_file(sbf: SbfClient, folder: Path) -> Path | None:
 
 
 def write_known_hosts(found: ClusterPeers, cluster_id: str, folder: Path) -> Path:
-    """Write the host keys of a cluster's network to a private file in ``folder``. Return the file's path.
-
-    Raise BadInput if the file cannot be written.
-    """
+    """Write the host keys of a cluster's network to a private file in ``folder``. Return the file's path."""
     path = folder / f"known_hosts-{cluster_id}"
-    try:
-        replace_private_file(path, render_known_hosts(found.peers))
-    except BadInput as error:
-        raise BadInput(f"{error}; set XDG_CACHE_HOME to a folder that you can write") from error
+    replace_private_file(path, render_known_hosts(found.peers))
     return path
 
 
@@ -233,13 +228,18 @@ class GatewayLogins(Mapping[str, SshArguments]):
 
 
 class ClusterLogins:
-    """Finds the arguments of ssh for the guests of one cluster. ``folder`` is a private folder for known host keys.
+    """Finds the arguments of ssh for the guests of one cluster.
+
+    ``folder`` is a private folder for known host keys. The environment variable ``variable`` names its parent.
 
     :meth:`find` reads the cluster from SBF, except in the script of the cluster's job.
     """
 
-    def __init__(self, sbf: SbfClient, key: str, folder: Path, cluster_id: str | None = None) -> None:
+    def __init__(
+        self, sbf: SbfClient, key: str, folder: Path, cluster_id: str | None = None, *, variable: str = "TMPDIR"
+    ) -> None:
         """Prepare logins to the cluster with this key."""
+        self._remedy = f"set {variable} to a folder that you can write"
         self._sbf = sbf
         self._key = key
         self._folder = folder
@@ -251,7 +251,7 @@ class ClusterLogins:
         Read the arguments from the result again before each start of ssh: the arguments for logins through a gateway
         change (`GatewayLogins`). None in ``names`` means the first guest. If ``names`` is empty, return the arguments
         for all guests. Raise NotFound for an unknown guest. Raise BadInput if ``names`` is empty or contains None, and
-        the cluster has no guests.
+        the cluster has no guests. Also raise BadInput if the folder is needed and cannot be written.
         """
         job = find_job_guests(self._key, os.environ)
         return self._find_in_job(options, names, *job) if job else self._find_by_sbf(options, names)
@@ -265,6 +265,7 @@ class ClusterLogins:
         return {name: build_job_arguments(options, config, name) for name in chosen}
 
     def _find_by_sbf(self, options: SshOptions, names: Sequence[str | None]) -> Mapping[str, SshArguments]:
+        create_folder(self._folder, self._remedy)
         if options.through == "gateway":
             return self._find_by_gateway(options, names, self._cluster_id)
         view = self._sbf.cluster(self._key, cluster_id=self._cluster_id)

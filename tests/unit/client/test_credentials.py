@@ -16,6 +16,7 @@ from fake_machine.script import Script
 from pydantic import SecretStr
 
 from virtcloud.cli import main
+from virtcloud.client import api
 from virtcloud.client.api import Client
 from virtcloud.client.credentials import read_token, token_source, write_token
 from virtcloud.client.sbf import SbfClient
@@ -196,6 +197,29 @@ def test_login_at_a_socket_says_how_to_send_the_token(sbf: str, home: Path) -> N
         f"virtcloud: commands at {sbf} do not send the stored token, because SBF identifies you by your user ID there. "
         f"To send the token: --token-file {home}/virtcloud/token\n"
     )
+
+
+def test_login_at_the_default_socket_names_the_socket(sbf: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("VIRTCLOUD_URL", raising=False)
+    monkeypatch.setattr(api, "DEFAULT_URL", sbf)
+    with SbfClient(sbf) as client:
+        token = client.create_token("alice", Role.USER).token
+    done = CliRunner().invoke(main, ["login"], input=f"{token}\n")
+    assert done.stderr.startswith(f"virtcloud: commands at {sbf} do not send the stored token")
+
+
+def test_login_is_silent_if_a_variable_names_the_token(sbf: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VIRTCLOUD_TOKEN_FILE", f"{home}/virtcloud/token")
+    with SbfClient(sbf) as client:
+        token = client.create_token("alice", Role.USER).token
+    assert CliRunner().invoke(main, ["--url", sbf, "login"], input=f"{token}\n").stderr == ""
+
+
+def test_a_read_only_home_is_refused_by_ssh_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even root cannot create a folder in /proc."""
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc")
+    done = CliRunner().invoke(main, ["--url", "http://127.0.0.1:1", "cluster", "ssh", "demo"])
+    assert (done.exit_code, "; set XDG_CACHE_HOME to a folder that you can write" in done.stderr) == (2, True)
 
 
 def test_login_without_a_terminal_shows_no_warning(script: Script, home: Path) -> None:

@@ -9,13 +9,17 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
+import httpx
 import pytest
 from fake_machine.script import Script
 
 from sbf_service.drivers.device_errors import LoginRefused
+from virtcloud.client import http_clients
 from virtcloud.client.api import Client
 from virtcloud.client.cluster import Cluster
+from virtcloud.client.http_clients import ProcessHttpClient, TlsTrust
 from virtcloud.client.http_errors import error_of_answer
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.errors import (
@@ -102,6 +106,55 @@ def test_a_forked_process_opens_its_own_connection() -> None:
         assert os.waitpid(process, 0) == (process, 0)
         client.pool("brno")
     assert len(ports) == 2
+
+
+@contextmanager
+def as_forked_process(patch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Run the block with another process ID, as after a fork."""
+    with patch.context() as changed:
+        changed.setattr(http_clients, "os", SimpleNamespace(getpid=lambda: 0))
+        yield
+
+
+def test_threads_of_a_forked_process_use_one_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the connections of one client would remain open after the end of the process's work."""
+    built, second = http_clients.build_http_client, threading.Event()
+    started = threading.Event()
+
+    def build(url: str, trust: TlsTrust) -> httpx.Client:
+        if threading.current_thread().name == "first":
+            started.set()
+            second.wait()
+        return built(url, trust)
+
+    clients = ProcessHttpClient("http://sbf", TlsTrust())
+    found: list[httpx.Client] = []
+    first = threading.Thread(target=lambda: found.append(clients.get()), name="first")
+    monkeypatch.setattr(http_clients, "build_http_client", build)
+    with as_forked_process(monkeypatch):
+        first.start()
+        started.wait()
+        found.append(clients.get())
+        second.set()
+        first.join()
+        assert found[0] is found[1] is clients.get()
+
+
+def test_a_forked_process_without_calls_closes_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of its `with` block must not fail because a certificate has been removed since the fork."""
+    clients = ProcessHttpClient("http://sbf", TlsTrust())
+    monkeypatch.setattr(http_clients, "build_http_client", None)
+    with as_forked_process(monkeypatch):
+        clients.close()
+        assert clients.is_closed
+    assert not clients.get().is_closed
+
+
+def test_a_closed_client_is_closed_in_a_forked_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = SbfClient("http://sbf")
+    client.close()
+    with as_forked_process(monkeypatch), pytest.raises(BadInput, match="this client is closed"):
+        client.pool("brno")
 
 
 def test_https_to_a_plain_port_suggests_http() -> None:

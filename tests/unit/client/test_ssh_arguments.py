@@ -1,6 +1,7 @@
 import os
 import subprocess
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from pydantic import SecretStr
@@ -118,10 +119,20 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return config
 
 
-def test_a_read_only_home_is_refused_with_a_remedy() -> None:
-    """Even root cannot create a folder in /proc."""
-    with pytest.raises(BadInput, match=r"cannot be written: .*; set XDG_CACHE_HOME to a folder that you can write"):
-        write_known_hosts(FOUND, "4c1f", Path("/proc/virtcloud"))
+UNWRITABLE = Path("/proc/virtcloud")
+"""A folder that even root cannot create."""
+
+
+@pytest.mark.parametrize("through", ["sbf", "gateway", None])
+def test_a_folder_that_cannot_be_written_names_its_variable(through: Literal["sbf", "gateway"] | None) -> None:
+    logins = ClusterLogins(NEVER_ASKED, "demo", UNWRITABLE)
+    with pytest.raises(BadInput, match=r"cannot be written: [^;]*; set TMPDIR to a folder that you can write"):
+        logins.find(SshOptions(through=through), ["g1"])
+
+
+@pytest.mark.usefixtures("job")
+def test_a_jobs_script_needs_no_folder() -> None:
+    assert ClusterLogins(NEVER_ASKED, "demo", UNWRITABLE).find(SshOptions(), ["g1"]).keys() == {"g1"}
 
 
 def test_a_jobs_script_reaches_all_guests_without_sbf(job: Path, tmp_path: Path) -> None:

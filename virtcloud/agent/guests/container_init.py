@@ -43,6 +43,8 @@ def power_off_systemd(name: str, controller: int) -> None:
 
 
 def _list_children(parent: int) -> Iterator[int]:
+    if parent <= 0:  # libvirt's ID of an ended container; the host's own init has the parent 0
+        return
     for folder in PROC.glob("[0-9]*"):
         try:
             fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()

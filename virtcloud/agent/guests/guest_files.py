@@ -13,13 +13,12 @@ from pathlib import Path
 
 from virtcloud.agent import log
 from virtcloud.agent.files import refuse_os_errors, write_durably
-from virtcloud.agent.guests.control_groups import ContainerGroups, ContainerLimits
+from virtcloud.agent.guests.control_groups import LIBVIRT_LXC, ContainerGroups, ContainerLimits
 from virtcloud.agent.guests.guest_roots import ContainerRoots
 from virtcloud.agent.network import names
 from virtcloud.model.errors import Refused
 
 LIBVIRT_LOGS = Path("/var/log/libvirt")
-LIBVIRT_CONTAINERS = Path("/run/libvirt/lxc")
 CONTAINER_FOLDERS = ("dev", "devpts", "fuse")
 """The suffixes of the folders that libvirt creates for each container, and does not remove at the container's end."""
 DRIVERS = ("lxc", "qemu")
@@ -159,7 +158,7 @@ def _remove_container_remains(domain: str) -> None:
     libvirt never removes the folders. The socket remains if the container ended while libvirtd did not run.
     """
     with suppress(OSError):
-        (LIBVIRT_CONTAINERS / f"{domain}.sock").unlink(missing_ok=True)
+        (LIBVIRT_LXC / f"{domain}.sock").unlink(missing_ok=True)
     for suffix in CONTAINER_FOLDERS:
         with suppress(OSError):  # absent, or a later version of libvirt uses the folder for other purposes
-            (LIBVIRT_CONTAINERS / f"{domain}.{suffix}").rmdir()
+            (LIBVIRT_LXC / f"{domain}.{suffix}").rmdir()

@@ -56,6 +56,13 @@ def test_an_ended_container_has_no_first_process(controller: "subprocess.Popen[s
         find_init("demo", controller.pid)
 
 
+@pytest.mark.parametrize("controller_id", [-1, 0])
+def test_a_container_without_a_process_never_means_the_host(controller_id: int) -> None:
+    """The ID of a container that does not run is -1 in libvirt. The host's own init has the parent 0."""
+    with pytest.raises(Refused, match="container demo has no process"):
+        find_init("demo", controller_id)
+
+
 def test_a_program_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A user can give a process any name, including a name that is not UTF-8 (prctl(2), PR_SET_NAME)."""
     (tmp_path / "8").mkdir()

@@ -33,7 +33,7 @@ def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for driver in ("lxc", "qemu"):
         (tmp_path / "libvirt" / driver).mkdir(parents=True)
     monkeypatch.setattr(guest_files, "LIBVIRT_LOGS", tmp_path / "libvirt")
-    monkeypatch.setattr(guest_files, "LIBVIRT_CONTAINERS", tmp_path / "containers")
+    monkeypatch.setattr(guest_files, "LIBVIRT_LXC", tmp_path / "containers")
     return tmp_path / "libvirt"
 
 
