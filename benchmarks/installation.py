@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from emulators.switch_device import ENABLE_SECRET, PASSWORD
+from support.emulators.switch_device import ENABLE_SECRET, PASSWORD
 
 from benchmarks.switches import PLATFORM
 from virtcloud.client.connection import USER_AGENT
@@ -25,7 +25,7 @@ def databases() -> Iterator[tuple[str, Database]]:
     """Yield each available kind of database, with a context that yields a new database's address (None for SQLite)."""
     yield "SQLite", lambda: nullcontext(None)
     try:
-        from postgres import NoPostgresError, programs  # noqa: PLC0415 - the module needs a driver that may be absent
+        from support.programs.postgres import NoPostgresError, programs  # noqa: PLC0415 - the module needs a driver that may be absent
     except ImportError as error:
         print(f"SKIPPED: PostgreSQL: {error}", file=sys.stderr)  # noqa: T201 - a command's output
         return
@@ -39,7 +39,7 @@ def databases() -> Iterator[tuple[str, Database]]:
 
 @contextmanager
 def _postgresql() -> Iterator[str]:
-    from postgres import running  # noqa: PLC0415 - see above
+    from support.programs.postgres import running  # noqa: PLC0415 - see above
 
     with running(fsync="on", full_page_writes="on") as server:
         yield server.url(server.new_database())

@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterator
 from statistics import median
 
-from emulators.switch_device import ENABLE_SECRET, PASSWORD
 from pydantic import SecretStr
+from support.emulators.switch_device import ENABLE_SECRET, PASSWORD
 
 from benchmarks.installation import HOST_PORTS
 from benchmarks.measurement import TIMES, Measurement

@@ -13,8 +13,8 @@ from socket import create_server
 from statistics import median
 from typing import Any
 
-from batch_fakes.server_hook import NODES, RAN, ServerHook, hook
-from batch_fakes.single_site import run_single_site
+from support.batch_fakes.server_hook import NODES, RAN, ServerHook, hook
+from support.batch_fakes.single_site import run_single_site
 
 from benchmarks.measurement import Measurement
 from virtcloud.testing.fakepbs import HookEvent, HookJob

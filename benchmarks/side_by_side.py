@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from tempfile import gettempdir
 
-from emulators.switch_device import ENABLE_SECRET, PASSWORD
+from support.emulators.switch_device import ENABLE_SECRET, PASSWORD
 
 from benchmarks.installation import HOST_PORTS
 from benchmarks.measurement import TIMES, Measurement

@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
-from emulators import emulate
+from support.emulators import emulate
 
 PLATFORM = "cisco_ios"
 SLOWNESS_S = 0.3

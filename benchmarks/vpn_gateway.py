@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
 
-from vpn_documents import VpnAuthority
+from support.gateways.vpn_documents import VpnAuthority
 
 from benchmarks.measurement import TIMES, Measurement
 from virtcloud.agent.gateway.openvpn_config import ServerAccount, render_config

@@ -16,8 +16,8 @@ import pytest
 from virtcloud.lab.state import DEFAULT_STATE_FOLDER, STATE_FOLDER_VARIABLE
 
 if TYPE_CHECKING:
-    from ovs_daemons import Daemons
-    from postgres import PostgresServer
+    from support.programs.ovs_daemons import Daemons
+    from support.programs.postgres import PostgresServer
 
 pytest_plugins = ["compiled_tests", "distribution"]
 
@@ -56,7 +56,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator["PostgresServer"]:
-    from postgres import NoPostgresError, programs, running  # noqa: PLC0415 - imported only by tests that need it
+    from support.programs.postgres import NoPostgresError, programs, running  # noqa: PLC0415 - imported only by tests that need it
 
     try:
         programs()
@@ -69,7 +69,7 @@ def postgres_server() -> Iterator["PostgresServer"]:
 @pytest.fixture(scope="session")
 def postgres_template(postgres_server: "PostgresServer") -> str:
     """The name of a PostgreSQL database with all tables. Other databases are copies of this database."""
-    from migrated import migrate_once  # noqa: PLC0415 - imported only by tests that need it
+    from support.migrated import migrate_once  # noqa: PLC0415 - imported only by tests that need it
 
     name = postgres_server.new_database()
     migrate_once(postgres_server.url(name))
@@ -100,7 +100,7 @@ def postgresql(postgres_server: "PostgresServer", recycled_postgresql: str) -> I
 
 @pytest.fixture(scope="session")
 def open_vswitch(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Daemons"]:
-    from ovs_daemons import daemons, missing  # noqa: PLC0415 - imported only by tests that need it
+    from support.programs.ovs_daemons import daemons, missing  # noqa: PLC0415 - imported only by tests that need it
 
     if lacking := missing():
         pytest.skip(f"NOT TESTED: {', '.join(lacking)} missing: apt-get install openvswitch-switch")
@@ -113,7 +113,7 @@ BOTH_KINDS = ("sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)
 
 @pytest.fixture
 def sqlite_database(tmp_path: Path) -> str:
-    from migrated import create_sqlite  # noqa: PLC0415 - imported only by tests that need it
+    from support.migrated import create_sqlite  # noqa: PLC0415 - imported only by tests that need it
 
     create_sqlite(address := f"sqlite:///{tmp_path / 'sbf.db'}")
     return address

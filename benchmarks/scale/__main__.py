@@ -31,7 +31,7 @@ def open_database(kind: str) -> Iterator[tuple[str, ServerProcesses | None]]:
         with TemporaryDirectory() as folder:
             yield f"sqlite:///{folder}/sbf.db", None
         return
-    from postgres import running  # noqa: PLC0415 - needs a driver that may be absent
+    from support.programs.postgres import running  # noqa: PLC0415 - needs a driver that may be absent
 
     with running(shared_buffers="256MB") as server:
         yield server.url(server.new_database()), ServerProcesses(server.pid)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import count
 
-from sbf_fakes.switches import FakeSwitches
 from sqlalchemy import update
+from support.sbf_fakes.switches import FakeSwitches
 
 from benchmarks.scale.costs import CostCounter, ServerProcesses
 from benchmarks.scale.sizes import InstallationSize, name_host, name_site

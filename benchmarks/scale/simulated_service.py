@@ -17,8 +17,8 @@ import threading
 import time
 from pathlib import Path
 
-from sbf_fakes.switches import FakeSwitches
 from sqlalchemy import select
+from support.sbf_fakes.switches import FakeSwitches
 
 from sbf_service import server
 from sbf_service.bootstrap import SbfService, build_service

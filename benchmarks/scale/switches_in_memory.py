@@ -9,7 +9,7 @@ import argparse
 import gc
 from pathlib import Path
 
-from sbf_fakes.switches import FakeSwitches
+from support.sbf_fakes.switches import FakeSwitches
 
 from sbf_service import server
 from sbf_service.__main__ import COLLECTION_THRESHOLDS

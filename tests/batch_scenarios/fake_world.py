@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import uvicorn
-from fake_machine import FakeMounts
-from fake_machine.reconciler import FakeManagedHost
 from pydantic import SecretStr
-from sbf_fakes.world import FakeClock, World, three_sites
+from support.fake_machine import FakeMounts
+from support.fake_machine.reconciler import FakeManagedHost
+from support.sbf_fakes.world import FakeClock, World, three_sites
 
 from batch_scenarios.stage import HostFault
 from sbf_service.bootstrap import SbfService

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
-from sbf_fakes.browser_visit import HARMLESS, Visit, Visitor
-from sbf_fakes.console_server import furnish_university, running_console
-from sbf_fakes.world import World, make_world
+from support.sbf_fakes.browser_visit import HARMLESS, Visit, Visitor
+from support.sbf_fakes.console_server import furnish_university, running_console
+from support.sbf_fakes.world import World, make_world
 
 from virtcloud.model.access import Role
 

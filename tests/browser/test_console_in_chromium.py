@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Route
-from sbf_fakes.browser_visit import Visitor
-from sbf_fakes.console_server import send_counters
-from sbf_fakes.world import World, spec
+from support.sbf_fakes.browser_visit import Visitor
+from support.sbf_fakes.console_server import send_counters
+from support.sbf_fakes.world import World, spec
 
 from sbf_service.console import events
 from sbf_service.store.tokens import revoke_token

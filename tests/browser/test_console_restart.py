@@ -10,10 +10,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from migrated import create_sqlite
 from playwright.sync_api import Browser, Page
-from sbf_fakes.browser_visit import Visit
-from sbf_process import SbfProcess, run_sbf
+from support.migrated import create_sqlite
+from support.programs.sbf_process import SbfProcess, run_sbf
+from support.sbf_fakes.browser_visit import Visit
 
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.topology import Topology

@@ -10,8 +10,8 @@ import pytest
 from authlib.deprecate import AuthlibDeprecationWarning
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import APIResponse, Browser, Page, Route
-from sbf_fakes.console_server import furnish_university, running_console
-from sbf_fakes.world import World, make_world
+from support.sbf_fakes.console_server import furnish_university, running_console
+from support.sbf_fakes.world import World, make_world
 
 from sbf_service.settings import OidcKeys
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from compatibility.previous import Version
-from emulators import emulate
-from emulators.switch_device import EmulatedSwitch
+from support.emulators import emulate
+from support.emulators.switch_device import EmulatedSwitch
 
 AGENT = Path(__file__).with_name("agent_program.py")
 SOCKET = Path(__file__).with_name("socket_program.py")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from compatibility.installation import HOSTS, agent, await_, running, site
 from compatibility.previous import THIS
-from emulators.switch_device import EmulatedSwitch
-from migrated import create_sqlite
+from support.emulators.switch_device import EmulatedSwitch
+from support.migrated import create_sqlite
 
 from virtcloud.client import SbfClient
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from batch_fakes.server_hook import ServerHook
 from compatibility.installation import Installation, agent_socket, await_, site, standing
 from compatibility.previous import THIS, Version
+from support.batch_fakes.server_hook import ServerHook
 
 from virtcloud.testing.fakepbs import HookEvent, HookJob, run_hook
 

@@ -3,8 +3,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 
 import pytest
-from emulators.switch_bench import MakeBench, make_bench_in
-from sbf_fakes.world import World
+from support.emulators.switch_bench import MakeBench, make_bench_in
+from support.sbf_fakes.world import World
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from real_sshd import RealSshd, make_real_sshd
+from support.programs.real_sshd import RealSshd, make_real_sshd
 
 from virtcloud.cli import main
 from virtcloud.client.guest_commands import GuestResult, make_command, run_collected

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from real_sshd import RealSshd, make_real_sshd
+from support.programs.real_sshd import RealSshd, make_real_sshd
 
 from virtcloud.cli import main
 from virtcloud.client.guest_copies import PUT_SCRIPT

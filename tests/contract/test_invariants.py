@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
 import pytest
-from sbf_fakes.switches import FakeSwitch
-from sbf_fakes.world import World, spec
 from sqlalchemy import insert
 from sqlalchemy.exc import IntegrityError
+from support.sbf_fakes.switches import FakeSwitch
+from support.sbf_fakes.world import World, spec
 
 from sbf_service.reconcile.worker import ReconcileOutcome
 from sbf_service.store.cluster_creation import put_cluster

@@ -19,9 +19,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from name_server import NameServer, write_resolver_file
-from network_namespaces import NetworkNamespace, network_namespaces
-from wanted_server import WantedServer, serving_wanted
+from support.hosts.wanted_server import WantedServer, serving_wanted
+from support.kernel.network_namespaces import NetworkNamespace, network_namespaces
+from support.programs.name_server import NameServer, write_resolver_file
 
 from virtcloud.model.wanted import HostWanted
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from batch_fakes.single_site import SingleSite, run_single_site
+from support.batch_fakes.single_site import SingleSite, run_single_site
 
 from virtcloud.model.cluster import ClusterRequest, ClusterState
 from virtcloud.model.errors import GuestTaken

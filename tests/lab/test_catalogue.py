@@ -4,7 +4,7 @@ import tarfile
 from collections.abc import Iterator
 
 import pytest
-from lab_clusters import create, pings, remove
+from support.lab.clusters import create, pings, remove
 
 from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from lab_clusters import create, remove
+from support.lab.clusters import create, remove
 
 from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lab_clusters import active, create, remove, until
+from support.lab.clusters import active, create, remove, until
 
 from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab

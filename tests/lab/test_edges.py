@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from edge_claims import KernelClaims
-from lab_capture import capturing
-from lab_clusters import active, create, ended, pings, remove, until
-from lab_edge import OnKernel
+from support.edge_claims import KernelClaims
+from support.lab.capture import capturing
+from support.lab.clusters import active, create, ended, pings, remove, until
+from support.lab.edge import OnKernel
 
 from virtcloud.agent.network import names
 from virtcloud.client.sbf import SbfClient

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from batch_scenarios.lab_batch import batch_in_lab
-from lab_clusters import ended, remove, until
-from lab_jobs import LabJob, create_user, open_job
+from support.lab.clusters import ended, remove, until
+from support.lab.jobs import LabJob, create_user, open_job
 
 from virtcloud.client.sbf import SbfClient
 from virtcloud.jobs.job_cluster_spec import JobRun, build_cluster_spec, parse_network

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from lab_clusters import active, ended, remove, until
+from support.lab.clusters import active, ended, remove, until
 
 from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab

@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from lab_clusters import create, pings, remove
-from lab_vpn import GATEWAY, GUEST, GUEST_MAC, HOST
+from support.lab.clusters import create, pings, remove
+from support.lab.vpn import GATEWAY, GUEST, GUEST_MAC, HOST
 
 from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from lab_clusters import create, remove
+from support.lab.clusters import create, remove
 
 from virtcloud.client.api import Client
 from virtcloud.client.cluster import Cluster

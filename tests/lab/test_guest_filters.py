@@ -3,14 +3,14 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from guest_attacks import (
+from support.hosts.guest_attacks import (
     build_address_attacks,
     build_ordinary_frames,
     build_service_attacks,
     build_switch_attacks,
 )
-from lab_capture import capturing
-from lab_clusters import create, pings, remove
+from support.lab.capture import capturing
+from support.lab.clusters import create, pings, remove
 
 from virtcloud.agent.network import names
 from virtcloud.client.sbf import SbfClient

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lab_clusters import LIMIT_S, create, remove
+from support.lab.clusters import LIMIT_S, create, remove
 
 from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from lab_capture import capturing
-from lab_clusters import LIMIT_S, create, remove
-from lab_leases import GET_LEASE, run_in_guest
+from support.lab.capture import capturing
+from support.lab.clusters import LIMIT_S, create, remove
+from support.lab.leases import GET_LEASE, run_in_guest
 
 from virtcloud.agent.host_services.dnsmasq_config import ADDRESS, MAC
 from virtcloud.client.sbf import SbfClient

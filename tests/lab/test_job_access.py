@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from lab_clusters import remove
-from lab_jobs import LabJob, ask, create_user, open_job
+from support.lab.clusters import remove
+from support.lab.jobs import LabJob, ask, create_user, open_job
 
 from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab

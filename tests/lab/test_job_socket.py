@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from lab_clusters import ended, until
-from lab_jobs import ask
+from support.lab.clusters import ended, until
+from support.lab.jobs import ask
 
 from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab

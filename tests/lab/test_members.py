@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from lab_clusters import active, create, remove, until
-from lab_pings import pinging
+from support.lab.clusters import active, create, remove, until
+from support.lab.pings import pinging
 
 from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab

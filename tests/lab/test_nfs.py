@@ -7,8 +7,8 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 
 import pytest
-from lab_clusters import LIMIT_S, create, remove
-from lab_vpn import connected, find_addresses
+from support.lab.clusters import LIMIT_S, create, remove
+from support.lab.vpn import connected, find_addresses
 
 from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
-from lab_capture import capturing
-from lab_clusters import until
-from lab_pings import pinging
+from support.lab.capture import capturing
+from support.lab.clusters import until
+from support.lab.pings import pinging
 
 from virtcloud.client.calls import ANY_VERSION
 from virtcloud.client.sbf import SbfClient

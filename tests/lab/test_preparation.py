@@ -4,7 +4,7 @@ import json
 import time
 
 import pytest
-from lab_capture import capturing
+from support.lab.capture import capturing
 
 from sbf_service.preparation.sheets import BackboneDevice, make_sheets
 from virtcloud.lab import Lab

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from lab_jobs import ask
+from support.lab.jobs import ask
 
 from virtcloud import Client
 from virtcloud.client.sbf import SbfClient

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from lab_clusters import active, create, ended, remove, until
+from support.lab.clusters import active, create, ended, remove, until
 
 from virtcloud import Client, SshOptions
 from virtcloud.client.sbf import SbfClient

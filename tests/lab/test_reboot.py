@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
-from lab_clusters import LIMIT_S, active, create, ended, pings, remove, until
-from lab_jobs import ask
+from support.lab.clusters import LIMIT_S, active, create, ended, pings, remove, until
+from support.lab.jobs import ask
 
 from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab, LabFailed

@@ -11,9 +11,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from lab_clusters import create, remove
-from lab_vpn import GATEWAY, GUEST, HOST
 from pydantic import SecretStr
+from support.lab.clusters import create, remove
+from support.lab.vpn import GATEWAY, GUEST, HOST
 
 from virtcloud.client.gateway_logins import make_login_key, request_login_files
 from virtcloud.client.sbf import SbfClient

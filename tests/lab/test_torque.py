@@ -2,9 +2,9 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from batch_fakes.torque_moms import FACTS, MOM_PRIV, USER, TorqueJob, TorqueMoms, await_that, moms
 from click.testing import CliRunner
-from lab_clusters import ended, pings, until
+from support.batch_fakes.torque_moms import FACTS, MOM_PRIV, USER, TorqueJob, TorqueMoms, await_that, moms
+from support.lab.clusters import ended, pings, until
 
 import sbf_command
 from virtcloud.client.sbf import SbfClient

@@ -2,7 +2,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from lab_clusters import create, pings, remove
+from support.lab.clusters import create, pings, remove
 
 from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab

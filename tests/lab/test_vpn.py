@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from lab_capture import capturing
-from lab_clusters import pings
-from lab_vpn import GUEST, GUEST6, HOST, access, connected, find_addresses, make_profile, two_clusters
+from support.lab.capture import capturing
+from support.lab.clusters import pings
+from support.lab.vpn import GUEST, GUEST6, HOST, access, connected, find_addresses, make_profile, two_clusters
 
 from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab

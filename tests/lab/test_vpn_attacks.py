@@ -4,10 +4,10 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from guest_attacks import TEST_FRAME, build_ordinary_frames, build_service_attacks, build_switch_attacks
-from lab_capture import capturing
-from lab_vpn import GUEST, GUEST_MAC, connected, two_clusters
 from scapy.layers.l2 import Ether
+from support.hosts.guest_attacks import TEST_FRAME, build_ordinary_frames, build_service_attacks, build_switch_attacks
+from support.lab.capture import capturing
+from support.lab.vpn import GUEST, GUEST_MAC, connected, two_clusters
 
 from virtcloud.agent.gateway.openvpn_config import MAX_MACS
 from virtcloud.client.sbf import SbfClient

@@ -5,8 +5,8 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from lab_clusters import create, remove
-from lab_vpn import GUEST, find_addresses, make_profile
+from support.lab.clusters import create, remove
+from support.lab.vpn import GUEST, find_addresses, make_profile
 
 from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab

@@ -8,8 +8,8 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from lab_clusters import create, remove
-from lab_vpn import access, connected, make_profile, two_clusters
+from support.lab.clusters import create, remove
+from support.lab.vpn import access, connected, make_profile, two_clusters
 
 from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab

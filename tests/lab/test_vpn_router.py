@@ -12,9 +12,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from lab_clusters import create, remove
-from lab_vpn import GATEWAY, HOST, access
-from network_namespaces import NetworkNamespace, network_namespaces
+from support.kernel.network_namespaces import NetworkNamespace, network_namespaces
+from support.lab.clusters import create, remove
+from support.lab.vpn import GATEWAY, HOST, access
 
 from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from lab_capture import capturing
-from lab_leases import GET_LEASE, run_in_guest
-from lab_vpn import GATEWAY, GUEST, GUEST_MAC, HOST, connected, find_addresses, two_clusters
 from scapy.layers.dhcp import BOOTP, DHCP
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Packet, Raw
+from support.lab.capture import capturing
+from support.lab.leases import GET_LEASE, run_in_guest
+from support.lab.vpn import GATEWAY, GUEST, GUEST_MAC, HOST, connected, find_addresses, two_clusters
 
 from virtcloud.agent.host_services.dnsmasq_config import ADDRESS
 from virtcloud.agent.host_services.dnsmasq_config import MAC as SERVER_MAC

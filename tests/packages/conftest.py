@@ -3,8 +3,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ansible_machines import Site, running_machines
-from package_builds import HOST, PACKAGES, Built, ensure_wheels, start_build
+from support.installation.ansible_machines import Site, running_machines
+from support.installation.package_builds import HOST, PACKAGES, Built, ensure_wheels, start_build
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,8 @@ import shutil
 import subprocess
 
 import pytest
-from ansible_machines import Site
-from package_builds import HOST, PACKAGES, Built
+from support.installation.ansible_machines import Site
+from support.installation.package_builds import HOST, PACKAGES, Built
 
 from virtcloud import __version__
 

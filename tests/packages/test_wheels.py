@@ -10,7 +10,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
-from package_builds import ROOT
+from support.installation.package_builds import ROOT
 
 from virtcloud import __version__
 

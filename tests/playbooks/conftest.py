@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from ansible_machines import NoMachinesError, Site, check_requirements, running_machines
-from package_builds import ensure_wheels
+from support.installation.ansible_machines import NoMachinesError, Site, check_requirements, running_machines
+from support.installation.package_builds import ensure_wheels
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_machines import PLAYBOOK, ROOT, ansible_environment
+from support.installation.ansible_machines import PLAYBOOK, ROOT, ansible_environment
 
 from virtcloud.model.topology import Topology
 from virtcloud.model.yaml_document import parse_yaml

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import access_link
 import pytest
-from ansible_machines import Site, count_changes, make_newer_archive
-from emulators.switch_device import PASSWORD
+from support.emulators.switch_device import PASSWORD
+from support.installation import access_link
+from support.installation.ansible_machines import Site, count_changes, make_newer_archive
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]  # with VIRTCLOUD_REQUIRE_LAB, a skip is a failure
 CLI = "virtcloud --url unix:///run/virtcloud/sbf.sock"

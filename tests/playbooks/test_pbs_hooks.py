@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import access_link
 import pytest
-from ansible_machines import SUITE, Site, count_changes
+from support.installation import access_link
+from support.installation.ansible_machines import SUITE, Site, count_changes
 
 OPENPBS = Path("/opt/pbs")
 pytestmark = [

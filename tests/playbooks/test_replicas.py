@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from ansible_machines import Site, count_changes, make_newer_archive
+from support.installation.ansible_machines import Site, count_changes, make_newer_archive
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]  # with VIRTCLOUD_REQUIRE_LAB, a skip is a failure
 ADDRESSES = {"sbf1": "10.99.0.11", "sbf2": "10.99.0.12", "services": "10.99.0.13"}

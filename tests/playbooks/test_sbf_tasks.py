@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_machines import PLAYBOOK, ROOT, ansible_environment
-from migrated import create_sqlite
-from sbf_process import SbfProcess
+from support.installation.ansible_machines import PLAYBOOK, ROOT, ansible_environment
+from support.migrated import create_sqlite
+from support.programs.sbf_process import SbfProcess
 
 ROLES = ROOT / "ansible/roles"
 CLI = str(ROOT / ".venv/bin/virtcloud")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_machines import PLAYBOOK, ROOT, ansible_environment
+from support.installation.ansible_machines import PLAYBOOK, ROOT, ansible_environment
 
 ROLES = ROOT / "ansible/roles"
 LOCAL = {"ansible_connection": "local", "ansible_python_interpreter": "/usr/bin/python3"}

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from random import Random
 
-from sbf_fakes.world import edge_site, site, spec
+from support.sbf_fakes.world import edge_site, site, spec
 
 from sbf_service.settings import ServiceSettings
 from simulation.actors import Agent, Replica

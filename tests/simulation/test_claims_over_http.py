@@ -11,7 +11,7 @@ from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.vlan_tables import ClaimRow, FreeVlanRow
 
 if TYPE_CHECKING:
-    from postgres import PostgresServer
+    from support.programs.postgres import PostgresServer
 
 SIZE = InstallationSize(4, 3, 4)
 

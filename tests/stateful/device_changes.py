@@ -4,10 +4,10 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from pydantic import ValidationError
-from sbf_fakes.edges import FakeEdge
-from sbf_fakes.switches import FakeSwitch
-from sbf_fakes.topology_changes import SITES, Choice, drop_element
 from stateful.topology_invariants import OFFICES, OLD_VLAN, TopologyInvariants
+from support.sbf_fakes.edges import FakeEdge
+from support.sbf_fakes.switches import FakeSwitch
+from support.sbf_fakes.topology_changes import SITES, Choice, drop_element
 
 from sbf_service.store.tables import PortRow
 from sbf_service.store.unchecked_elements import declare_element_clean

@@ -6,9 +6,9 @@ An element is *unchecked* if SBF has not read the element since a restore.
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sbf_fakes.carriers import DEVICES, EDGES, ELEMENTS, OFFICES, SWITCHES, Carriers, site_of
-from sbf_fakes.world import SITES, World
 from sqlalchemy import func, select
+from support.sbf_fakes.carriers import DEVICES, EDGES, ELEMENTS, OFFICES, SWITCHES, Carriers, site_of
+from support.sbf_fakes.world import SITES, World
 
 from sbf_service.store.cluster_lists import ClusterFilter, list_newest
 from sbf_service.store.elements import read_wanted_revision

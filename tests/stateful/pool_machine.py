@@ -9,10 +9,10 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
-from sbf_fakes.carriers import HOSTS, Carriers
-from sbf_fakes.restores import back_up, restored_world
-from sbf_fakes.world import SITES, World, spec, three_edges
 from stateful.pool_invariants import PoolInvariants
+from support.sbf_fakes.carriers import HOSTS, Carriers
+from support.sbf_fakes.restores import back_up, restored_world
+from support.sbf_fakes.world import SITES, World, spec, three_edges
 
 from sbf_service.domain.admission import DEFAULT_LIMITS
 from sbf_service.domain.retention import RetentionLimits

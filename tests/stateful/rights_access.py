@@ -1,8 +1,6 @@
 """The actions of `test_rights_machine` about VPN and SSH access, images, keys, quotas and tokens."""
 
 import httpx
-from sbf_fakes.topology_changes import Choice
-from sbf_fakes.vpn_world import CSR
 from stateful.rights_machine import IMAGES, KEYS, ClusterActions
 from stateful.rights_model import (
     ACTORS,
@@ -15,6 +13,8 @@ from stateful.rights_model import (
     is_owner,
     reads,
 )
+from support.sbf_fakes.topology_changes import Choice
+from support.sbf_fakes.vpn_world import CSR
 
 from virtcloud.client.gateway_logins import make_login_key
 from virtcloud.model.access import Role

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from sbf_fakes.http_calls import app_of
-from sbf_fakes.openapi_document import openapi_document
-from sbf_fakes.vpn_world import furnish, gateway, topology_with_gateways
-from sbf_fakes.world import World
 from stateful.rights_model import ACTORS, OPERATOR, SCHEDULER, Actor, near_marks, reads, sees_devices
+from support.sbf_fakes.http_calls import app_of
+from support.sbf_fakes.openapi_document import openapi_document
+from support.sbf_fakes.vpn_world import furnish, gateway, topology_with_gateways
+from support.sbf_fakes.world import World
 
 from sbf_service.http.app import answer_settled_polls
 from sbf_service.store.cluster_lists import ClusterFilter, list_newest

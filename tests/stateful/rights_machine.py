@@ -4,7 +4,6 @@ from itertools import count
 from typing import Any
 
 import httpx
-from sbf_fakes.topology_changes import Choice
 from stateful.rights_calls import CheckedCalls
 from stateful.rights_model import (
     ACTORS,
@@ -20,6 +19,7 @@ from stateful.rights_model import (
     is_owner,
     reads,
 )
+from support.sbf_fakes.topology_changes import Choice
 
 from virtcloud.model.cluster import ENDED_STATES
 from virtcloud.model.views import ClusterView

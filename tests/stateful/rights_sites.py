@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from sbf_fakes.topology_changes import Choice
 from stateful.rights_access import SITES, AccessActions
 from stateful.rights_machine import HOSTS, KEYS
 from stateful.rights_model import ACTORS, ADMINISTRATORS, AGENTS, OPERATOR, SCHEDULER, STARTER, USERS, Actor
+from support.sbf_fakes.topology_changes import Choice
 
 from virtcloud.model.access import Role
 

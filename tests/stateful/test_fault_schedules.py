@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from exploration import list_seeds
 from simulation.invariants import BrokenError, Invariants
 from simulation.planting import plant
 from simulation.schedule import Schedule
 from simulation.store import Element
+from support.exploration import list_seeds
 
 from sbf_service.domain import cluster_status, due_elements, ownership
 from sbf_service.reconcile import deadlines, device_task, scheduler, worker

@@ -6,11 +6,11 @@ sequences.
 
 from datetime import timedelta
 
-from exploration import make_settings
-from fake_openvpn import Device
-from gateway_networks import ADDRESSES, DEVICES, LEASE, GatewayNetworks, Network
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.exploration import make_settings
+from support.gateways.fake_openvpn import Device
+from support.gateways.gateway_networks import ADDRESSES, DEVICES, LEASE, GatewayNetworks, Network
 
 from virtcloud.agent.gateway.device_control import STATUS_S
 from virtcloud.model.vpn import VpnProtocol

@@ -8,11 +8,11 @@ from random import Random
 from types import ModuleType
 
 import pytest
-from exploration import list_seeds
-from guest_machine.clusters import describe_guest
-from guest_machine.host import GuestHost
-from guest_machine.hypervisors import is_guest
 from simulation.planting import plant
+from support.exploration import list_seeds
+from support.guest_machine.clusters import describe_guest
+from support.guest_machine.host import GuestHost
+from support.guest_machine.hypervisors import is_guest
 
 from virtcloud.agent.guests import guests, host_hypervisors, image_folder
 from virtcloud.agent.guests.domains import GuestDomain

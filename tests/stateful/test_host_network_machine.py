@@ -12,9 +12,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from exploration import list_seeds
-from host_network_programs import BOTH, INDEX, PORT, RULES, VLAN, OtherPrograms, rule
 from simulation.planting import plant
+from support.exploration import list_seeds
+from support.hosts.host_network_programs import BOTH, INDEX, PORT, RULES, VLAN, OtherPrograms, rule
 
 from virtcloud.agent.network import names, observed_segments, segment_checks, segments
 from virtcloud.model.wanted import Segment

@@ -11,11 +11,11 @@ from random import Random
 from types import ModuleType
 
 import pytest
-from exploration import list_seeds
-from job_machine.network import CallFault
-from job_machine.rules import Action, JobRules
-from job_machine.site import HOSTS, SERVERS, job_site
 from simulation.planting import plant
+from support.exploration import list_seeds
+from support.job_machine.network import CallFault
+from support.job_machine.rules import Action, JobRules
+from support.job_machine.site import HOSTS, SERVERS, job_site
 
 from sbf_service.domain import idempotency
 from virtcloud.agent.job_socket import removals, request_handler

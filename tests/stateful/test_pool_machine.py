@@ -9,13 +9,13 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from exploration import list_seeds
-from postgres import PostgresServer
-from sbf_fakes.carriers import DEVICES, ELEMENTS, HOSTS, SWITCHES, site_of
-from sbf_fakes.topology_changes import Choice
-from sbf_fakes.world import SITES, spec
 from simulation.planting import plant
 from stateful.pool_machine import PoolMachine
+from support.exploration import list_seeds
+from support.programs.postgres import PostgresServer
+from support.sbf_fakes.carriers import DEVICES, ELEMENTS, HOSTS, SWITCHES, site_of
+from support.sbf_fakes.topology_changes import Choice
+from support.sbf_fakes.world import SITES, spec
 
 from sbf_service.store import allocation, cluster_planning, transitions, unchecked_elements
 from virtcloud.model.cluster import ENDED_STATES, ClusterState

@@ -9,12 +9,12 @@ from functools import partial
 from time import sleep
 
 import pytest
-from exploration import make_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
-from postgres import PostgresServer
 from sqlalchemy.orm import Session
 from stateful.test_sbf_machine import DEVICES, HOSTS, KEYS, SPECS, Machine
+from support.exploration import make_settings
+from support.programs.postgres import PostgresServer
 
 from sbf_service.store import clusters
 from sbf_service.store.cluster_creation import put_cluster

@@ -7,11 +7,11 @@ and the calls.
 from collections.abc import Iterator, Mapping
 
 import pytest
-from exploration import list_seeds
-from sbf_fakes.topology_changes import Choice
 from simulation.planting import plant
 from stateful.rights_model import USERS
 from stateful.rights_sites import RightsMachine
+from support.exploration import list_seeds
+from support.sbf_fakes.topology_changes import Choice
 
 from sbf_service.http.routes import audit, vpn
 

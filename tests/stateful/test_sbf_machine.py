@@ -12,13 +12,13 @@ from math import inf
 from pathlib import Path
 
 import pytest
-from exploration import make_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
-from postgres import PostgresServer
-from sbf_fakes.edges import FakeEdge
-from sbf_fakes.switches import FakeSwitch
-from sbf_fakes.world import SITES, World, spec, three_edges
+from support.exploration import make_settings
+from support.programs.postgres import PostgresServer
+from support.sbf_fakes.edges import FakeEdge
+from support.sbf_fakes.switches import FakeSwitch
+from support.sbf_fakes.world import SITES, World, spec, three_edges
 
 from sbf_service.domain.outages import LEASE_GRACE, RECORD_INTERVAL
 from sbf_service.reconcile.deadlines import SUSPENDED_AFTER_S

@@ -1,13 +1,13 @@
 from pathlib import Path
 
 import pytest
-from exploration import list_seeds
-from sbf_fakes.switches import FakeDriver
-from sbf_fakes.topology_changes import Choice, make_topology
-from sbf_fakes.world import spec
 from simulation.planting import plant
 from stateful.topology_machine import TopologyMachine
 from stateful.topology_sequences import run
+from support.exploration import list_seeds
+from support.sbf_fakes.switches import FakeDriver
+from support.sbf_fakes.topology_changes import Choice, make_topology
+from support.sbf_fakes.world import spec
 
 from sbf_service.reconcile import transactions
 from virtcloud.model.topology import Topology

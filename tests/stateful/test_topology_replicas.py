@@ -9,15 +9,15 @@ from functools import partial
 from time import sleep
 
 import pytest
-from exploration import list_seeds
 from pydantic import ValidationError
-from sbf_fakes.element_changes import edit_topology
-from sbf_fakes.topology_changes import SITES, Choice
-from sbf_fakes.world import spec
 from sqlalchemy.orm import Session
 from stateful.test_replicas_machine import REPEATED
 from stateful.topology_machine import KEYS, POOLS, TopologyMachine
 from stateful.topology_sequences import ACTIONS, run
+from support.exploration import list_seeds
+from support.sbf_fakes.element_changes import edit_topology
+from support.sbf_fakes.topology_changes import SITES, Choice
+from support.sbf_fakes.world import spec
 
 from sbf_service.http.routes.topology import check_device_support
 from sbf_service.store import clusters

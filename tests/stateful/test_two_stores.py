@@ -6,8 +6,6 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from exploration import list_seeds
-from sbf_fakes.world import World
 from simulation.devices import Device
 from simulation.planting import plant
 from simulation.schedule import HOSTS, OWNERS, REPLICAS, REQUESTS, TOPOLOGY, WITH_EDGES
@@ -15,6 +13,8 @@ from simulation.stage import Stage
 from simulation.store import LEASE, Cluster, MemoryStore
 from simulation.transactions import Database, MemoryTransactions
 from sqlalchemy import select, update
+from support.exploration import list_seeds
+from support.sbf_fakes.world import World
 
 from sbf_service.domain.error_report import ErrorReport
 from sbf_service.domain.ownership import ALL_VLAN_IDS, make_vlan_name

@@ -9,9 +9,9 @@ from random import Random
 from types import ModuleType
 
 import pytest
-from exploration import list_seeds
-from sbf_fakes.world import BACKBONE, FOUR, World, four_sites, make_world, spec
 from simulation.planting import plant
+from support.exploration import list_seeds
+from support.sbf_fakes.world import BACKBONE, FOUR, World, four_sites, make_world, spec
 
 from sbf_service.store import allocation, networks, transport_vlans
 from sbf_service.store.cluster_lists import ClusterFilter, list_newest

@@ -9,12 +9,12 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-from exploration import make_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from sbf_fakes.vpn_world import CSR, furnish, gateway, topology_with_gateways
-from sbf_fakes.world import World, make_world, spec
 from sqlalchemy import select
+from support.exploration import make_settings
+from support.sbf_fakes.vpn_world import CSR, furnish, gateway, topology_with_gateways
+from support.sbf_fakes.world import World, make_world, spec
 
 from sbf_service.domain.admission import RequestLimits
 from sbf_service.domain.vpn_authority import parse_device_key

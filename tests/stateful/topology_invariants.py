@@ -4,12 +4,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sbf_fakes.busy_world import WorldWithHosts
-from sbf_fakes.edges import FakeEdge
-from sbf_fakes.ethernet_segments import find_networks, is_on_path, list_carried_vlans
-from sbf_fakes.recomputed_state import RecomputedState
-from sbf_fakes.switches import FakeSwitch
 from sqlalchemy import inspect, select
+from support.sbf_fakes.busy_world import WorldWithHosts
+from support.sbf_fakes.edges import FakeEdge
+from support.sbf_fakes.ethernet_segments import find_networks, is_on_path, list_carried_vlans
+from support.sbf_fakes.recomputed_state import RecomputedState
+from support.sbf_fakes.switches import FakeSwitch
 
 from sbf_service.domain.gateway_access import OUTSIDE_LINK
 from sbf_service.domain.paths import LiveCluster

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 
 from pydantic import ValidationError
-from sbf_fakes.busy_world import WorldWithHosts, make_busy_store
-from sbf_fakes.element_changes import edit_topology, parse_part
-from sbf_fakes.recomputed_state import RecomputedState
-from sbf_fakes.topology_changes import SITES, Choice, list_links_of_hosts, make_topology, remove_site
-from sbf_fakes.world import spec
 from sqlalchemy import select
 from stateful.device_changes import NAMES, DeviceChanges
+from support.sbf_fakes.busy_world import WorldWithHosts, make_busy_store
+from support.sbf_fakes.element_changes import edit_topology, parse_part
+from support.sbf_fakes.recomputed_state import RecomputedState
+from support.sbf_fakes.topology_changes import SITES, Choice, list_links_of_hosts, make_topology, remove_site
+from support.sbf_fakes.world import spec
 
 from sbf_service.drivers.contract import SwitchCapabilities
 from sbf_service.http.routes.topology import check_device_support

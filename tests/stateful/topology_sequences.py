@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from sbf_fakes.topology_changes import Choice
 from stateful.topology_machine import TopologyMachine
+from support.sbf_fakes.topology_changes import Choice
 
 FREQUENT = 5
 """The least weight of frequent actions."""

@@ -17,8 +17,8 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
-from emulators import emulate
-from emulators.switch_device import EmulatedSwitch
+from support.emulators import emulate
+from support.emulators.switch_device import EmulatedSwitch
 
 from sbf_service.drivers.switch.dialects import DIALECTS
 from virtcloud.cli import main

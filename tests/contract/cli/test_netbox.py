@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import CliRunner
-from http_answers import HttpAnswer
-from netbox_emulator import TOKEN, TOKEN_V2, EmulatedNetBox, serve_netbox
-from real_sbf import running_sbf
-from sbf_fakes.world import three_sites
+from support.programs.http_answers import HttpAnswer
+from support.programs.netbox_emulator import TOKEN, TOKEN_V2, EmulatedNetBox, serve_netbox
+from support.programs.real_sbf import running_sbf
+from support.sbf_fakes.world import three_sites
 
 from virtcloud.cli import main
 from virtcloud.client.sbf import SbfClient

@@ -7,15 +7,15 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from http_answers import HttpAnswer, HttpRequest, answer_json, serve_answers
-from netbox_emulator import LISTS, TOKEN, EmulatedNetBox
+from support.programs.http_answers import HttpAnswer, HttpRequest, answer_json, serve_answers
+from support.programs.netbox_emulator import LISTS, TOKEN, EmulatedNetBox
 
 from virtcloud.netbox.merging import NetBoxMerge, merge
 from virtcloud.netbox.reading import read_netbox
 from virtcloud.netbox.settings import NetBoxFile
 from virtcloud.netbox.translation import translate
 
-RECORDING = Path(__file__).parents[2] / "netbox_recording/4.6.8.json"
+RECORDING = Path(__file__).parents[2] / "recordings/netbox/4.6.8.json"
 ANSWERS = json.loads(RECORDING.read_text(encoding="utf-8"))
 ROLES = {"switch_roles": ["access-switch", "core-switch"], "host_roles": ["server"]}
 

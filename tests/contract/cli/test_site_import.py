@@ -8,9 +8,9 @@ from subprocess import CompletedProcess
 
 import pytest
 import yaml
-from emulators import EMULATED_PLATFORMS, emulate
-from emulators.lldp_output import LldpPeer
-from emulators.switch_device import EmulatedSwitch
+from support.emulators import EMULATED_PLATFORMS, emulate
+from support.emulators.lldp_output import LldpPeer
+from support.emulators.switch_device import EmulatedSwitch
 
 from sbf_service.survey import survey_site
 from virtcloud.cli import main

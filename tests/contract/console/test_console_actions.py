@@ -1,8 +1,8 @@
 import re
 
 import pytest
-from sbf_fakes.console_browser import logged_in, text_of
-from sbf_fakes.world import World, spec
+from support.sbf_fakes.console_browser import logged_in, text_of
+from support.sbf_fakes.world import World, spec
 
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterState

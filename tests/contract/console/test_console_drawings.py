@@ -2,8 +2,8 @@ import re
 from pathlib import Path
 
 import pytest
-from sbf_fakes.console_browser import logged_in, text_of
-from sbf_fakes.world import World, make_world, spec, three_edges, three_sites
+from support.sbf_fakes.console_browser import logged_in, text_of
+from support.sbf_fakes.world import World, make_world, spec, three_edges, three_sites
 
 from sbf_service.store import error_reports
 from sbf_service.store.cluster_tables import ClusterRow

@@ -7,9 +7,9 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from sbf_fakes.console_browser import logged_in
-from sbf_fakes.world import World, spec
 from starlette.responses import StreamingResponse
+from support.sbf_fakes.console_browser import logged_in
+from support.sbf_fakes.world import World, spec
 
 from sbf_service.change_feed import Waiter
 from sbf_service.console import events

@@ -1,9 +1,9 @@
 from pathlib import Path
 
 import pytest
-from sbf_fakes.console_browser import ConsoleBrowser, logged_in, text_of
-from sbf_fakes.http_calls import ask
-from sbf_fakes.world import World
+from support.sbf_fakes.console_browser import ConsoleBrowser, logged_in, text_of
+from support.sbf_fakes.http_calls import ask
+from support.sbf_fakes.world import World
 
 from virtcloud.model.access import Role
 

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 from authlib.deprecate import AuthlibDeprecationWarning
-from sbf_fakes.console_browser import ConsoleBrowser, text_of
-from sbf_fakes.world import World, spec
+from support.sbf_fakes.console_browser import ConsoleBrowser, text_of
+from support.sbf_fakes.world import World, spec
 
 from sbf_service.console.oidc import OidcClient, PendingLogin, log_provider_faults
 from sbf_service.console.pages import oidc_login

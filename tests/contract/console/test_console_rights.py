@@ -6,8 +6,8 @@ import re
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from sbf_fakes.console_browser import ConsoleBrowser, logged_in, text_of
-from sbf_fakes.world import World, spec, three_sites
+from support.sbf_fakes.console_browser import ConsoleBrowser, logged_in, text_of
+from support.sbf_fakes.world import World, spec, three_sites
 
 from sbf_service.console import reading
 from sbf_service.console.pages import elements

@@ -2,7 +2,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-from emulators.edge_bench import (
+from support.emulators.edge_bench import (
     TRANSPORTS,
     EdgeBench,
     edge_driver_for,

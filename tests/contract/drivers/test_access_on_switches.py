@@ -7,10 +7,10 @@ An *open trunk* carries all VLANs.
 from dataclasses import replace
 
 import pytest
-from emulators import EMULATED_PLATFORMS as EMULATED
-from emulators import OPEN_BY_LIST
-from emulators.switch_bench import POOL, MakeBench, SwitchBench
-from emulators.switch_device import EmulatedPort
+from support.emulators import EMULATED_PLATFORMS as EMULATED
+from support.emulators import OPEN_BY_LIST
+from support.emulators.switch_bench import POOL, MakeBench, SwitchBench
+from support.emulators.switch_device import EmulatedPort
 
 from sbf_service.drivers.contract import SwitchScope
 from sbf_service.drivers.registry import SWITCH_PLATFORMS

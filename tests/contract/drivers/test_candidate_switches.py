@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emulators.confirm_timer import ConfirmTimerSwitch
-from emulators.switch_bench import POOL, MakeBench, SwitchBench, driver_for
+from support.emulators.confirm_timer import ConfirmTimerSwitch
+from support.emulators.switch_bench import POOL, MakeBench, SwitchBench, driver_for
 
 from sbf_service.drivers.contract import SwitchDriver, SwitchScope
 from sbf_service.drivers.registry import SWITCH_PLATFORMS

@@ -146,7 +146,7 @@ def test_sbf_serves_despite_unusable_plugins_and_logs_them(site: Path, tmp_path:
 
 
 def test_element_try_accepts_the_platform_of_a_plugin(site: Path) -> None:
-    record = Path(__file__).parents[2] / "recordings/cisco_ios.yaml"
+    record = Path(__file__).parents[2] / "recordings/switches/cisco_ios.yaml"
     done = run(site, "virtcloud.cli", "element", "try", "--platform", "acme_os", "--replay", str(record))
     assert (done.returncode, done.stderr) == (0, "no neighbours\n")
 

@@ -4,9 +4,9 @@ import re
 
 import paramiko
 import pytest
-from emulators import EMULATED_PLATFORMS
-from emulators.confirm_timer import ConfirmTimerSwitch
-from emulators.switch_bench import MakeBench, set_read_timeout
+from support.emulators import EMULATED_PLATFORMS
+from support.emulators.confirm_timer import ConfirmTimerSwitch
+from support.emulators.switch_bench import MakeBench, set_read_timeout
 
 from sbf_service.drivers.switch.dialects import DIALECTS
 from virtcloud.model.errors import Refused, Unreachable

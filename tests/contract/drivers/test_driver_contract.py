@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import pytest
-from ovs_daemons import Daemons
-from sbf_fakes.linux_switch import LinuxLine, LinuxSwitch
-from sbf_fakes.shells import LocalShell
-from sbf_fakes.switches import FakeDriver, FakeSwitch
+from support.programs.ovs_daemons import Daemons
+from support.sbf_fakes.linux_switch import LinuxLine, LinuxSwitch
+from support.sbf_fakes.shells import LocalShell
+from support.sbf_fakes.switches import FakeDriver, FakeSwitch
 
 from sbf_service.domain.ownership import mark_foreign_vlans
 from sbf_service.drivers.contract import SwitchDriver, SwitchScope

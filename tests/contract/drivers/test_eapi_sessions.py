@@ -3,10 +3,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from emulators.arista_eapi import AristaEapi, ConfigSession
-from emulators.eapi_server import self_signed
-from emulators.fault_injection import Kind
-from emulators.switch_bench import MakeBench, SwitchBench, login_for
+from support.emulators.arista_eapi import AristaEapi, ConfigSession
+from support.emulators.eapi_server import self_signed
+from support.emulators.fault_injection import Kind
+from support.emulators.switch_bench import MakeBench, SwitchBench, login_for
 
 from sbf_service.drivers.registry import SWITCH_PLATFORMS
 from virtcloud.model.errors import Refused, Unsafe

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
-from emulators.edge_bench import (
+from support.emulators.edge_bench import (
     ATTACH,
     DETACH,
     EDGES,
@@ -20,7 +20,7 @@ from emulators.edge_bench import (
     edge_driver_for,
     open_direct_bench,
 )
-from emulators.switch_bench import set_read_timeout
+from support.emulators.switch_bench import set_read_timeout
 
 from sbf_service.drivers.contract import EdgeDriver, ListsCommands
 from sbf_service.drivers.edge.dialects import EDGE_DIALECTS

@@ -2,14 +2,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from emulators.edge_bench import (
+from support.emulators.edge_bench import (
     PARTS,
     READY,
     EdgeBench,
     edge_driver_for,
     open_direct_bench,
 )
-from emulators.edge_junos import EdgeJunos
+from support.emulators.edge_junos import EdgeJunos
 
 from virtcloud.model.edge import (
     NO_SERVICE,

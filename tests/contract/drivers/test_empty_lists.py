@@ -9,8 +9,8 @@ from contextlib import suppress
 from typing import Literal
 
 import pytest
-from emulators.switch_bench import POOL, MakeBench, SwitchBench
-from emulators.switch_device import EmulatedPort
+from support.emulators.switch_bench import POOL, MakeBench, SwitchBench
+from support.emulators.switch_device import EmulatedPort
 
 from sbf_service.drivers.contract import ListsCommands
 from virtcloud.model.errors import Refused, Unsafe

@@ -4,10 +4,10 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from emulators import EMULATED_PLATFORMS, emulate
-from emulators.clients import AdministratorClient
-from emulators.confirm_timer import ConfirmTimerSwitch
-from emulators.switch_device import EmulatedPort, EmulatedSwitch
+from support.emulators import EMULATED_PLATFORMS, emulate
+from support.emulators.clients import AdministratorClient
+from support.emulators.confirm_timer import ConfirmTimerSwitch
+from support.emulators.switch_device import EmulatedPort, EmulatedSwitch
 
 COMMAND_LINES = [name for name, kind in EMULATED_PLATFORMS.items() if not issubclass(kind, ConfirmTimerSwitch)]
 IOS_PORT, OTHER = "GigabitEthernet1/0/1", "GigabitEthernet1/0/8"

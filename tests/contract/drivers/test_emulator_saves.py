@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from emulators import EMULATED_PLATFORMS, emulate
-from emulators.clients import AdministratorClient
-from emulators.switch_device import EmulatedSwitch
+from support.emulators import EMULATED_PLATFORMS, emulate
+from support.emulators.clients import AdministratorClient
+from support.emulators.switch_device import EmulatedSwitch
 
 from sbf_service.drivers.switch.dialects import DIALECTS
 

@@ -2,9 +2,9 @@ import time
 
 import netmiko
 import pytest
-from emulators import EMULATED_PLATFORMS, emulate
-from emulators.confirm_timer import ConfirmTimerSwitch
-from emulators.switch_device import EmulatedSwitch
+from support.emulators import EMULATED_PLATFORMS, emulate
+from support.emulators.confirm_timer import ConfirmTimerSwitch
+from support.emulators.switch_device import EmulatedSwitch
 
 from sbf_service.drivers.switch.dialects import DIALECTS
 

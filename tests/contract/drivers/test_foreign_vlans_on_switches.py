@@ -6,10 +6,10 @@ Drivers find a foreign VLAN by its name or by its ports, and leave the VLAN unch
 from dataclasses import replace
 
 import pytest
-from emulators import EMULATED_PLATFORMS as EMULATED
-from emulators import OPEN_BY_LIST as LISTS
-from emulators.foreign_use import occupy
-from emulators.switch_bench import MakeBench, SwitchBench
+from support.emulators import EMULATED_PLATFORMS as EMULATED
+from support.emulators import OPEN_BY_LIST as LISTS
+from support.emulators.foreign_use import occupy
+from support.emulators.switch_bench import MakeBench, SwitchBench
 
 from sbf_service.domain.ownership import mark_foreign_vlans
 from virtcloud.model.switch_state import SwitchObserved, SwitchWanted, compare_switch

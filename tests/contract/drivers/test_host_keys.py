@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from emulators import emulate
-from emulators.switch_device import EmulatedSwitch
 from pydantic import SecretStr
+from support.emulators import emulate
+from support.emulators.switch_device import EmulatedSwitch
 
 from sbf_service.drivers.contract import DeviceLogin, SwitchScope
 from sbf_service.drivers.registry import SWITCH_PLATFORMS

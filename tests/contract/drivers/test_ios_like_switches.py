@@ -7,12 +7,12 @@ Managed VLANs are wanted only on the first port. No other port ever carries a ma
 from contextlib import ExitStack
 
 import pytest
-from emulators import EMULATED_PLATFORMS
-from emulators.clients import DirectLine
-from emulators.ios_clones import CLONES
-from emulators.ssh_server import listening
-from emulators.switch_bench import SwitchBench, driver_for
-from emulators.switch_device import EmulatedSwitch
+from support.emulators import EMULATED_PLATFORMS
+from support.emulators.clients import DirectLine
+from support.emulators.ios_clones import CLONES
+from support.emulators.ssh_server import listening
+from support.emulators.switch_bench import SwitchBench, driver_for
+from support.emulators.switch_device import EmulatedSwitch
 
 from sbf_service.domain.ownership import mark_foreign_vlans
 from sbf_service.drivers.contract import SwitchDriver

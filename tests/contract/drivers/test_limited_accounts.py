@@ -6,9 +6,9 @@ An *open trunk* carries all VLANs.
 import re
 
 import pytest
-from emulators import EMULATED_PLATFORMS as EMULATED
-from emulators.edge_bench import open_direct_bench
-from emulators.switch_bench import MakeBench
+from support.emulators import EMULATED_PLATFORMS as EMULATED
+from support.emulators.edge_bench import open_direct_bench
+from support.emulators.switch_bench import MakeBench
 
 from sbf_service.drivers.switch.command_matching import EXIT_COMMANDS
 from sbf_service.drivers.switch.dialects import DIALECTS

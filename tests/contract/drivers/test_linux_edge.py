@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from ipaddress import IPv6Address
 
 import pytest
-from edge_claims import EDGE, MANAGED, OVERLAY, STAGS, A, B, EdgeClaims, circuit, converge
-from sbf_fakes.linux_edge import Interface, LinuxPe, PeLine
+from support.edge_claims import EDGE, MANAGED, OVERLAY, STAGS, A, B, EdgeClaims, circuit, converge
+from support.sbf_fakes.linux_edge import Interface, LinuxPe, PeLine
 
 from sbf_service.drivers.contract import Backbone, EdgeDriver
 from sbf_service.drivers.edge.linux_edge import LinuxEdge

@@ -3,8 +3,8 @@
 import time
 
 import pytest
-from emulators import emulate
 from pydantic import SecretStr
+from support.emulators import emulate
 
 from sbf_service.drivers.contract import Backbone, DeviceLogin, SwitchScope
 from sbf_service.drivers.edge.command_line_edge import CommandLineEdge

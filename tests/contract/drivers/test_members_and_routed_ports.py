@@ -6,8 +6,8 @@ SBF treats these ports as *in other use* (they have a configuration that SBF did
 from contextlib import ExitStack
 
 import pytest
-from emulators.attached_switch import attach_switch
-from sbf_fakes.world import World, spec
+from support.emulators.attached_switch import attach_switch
+from support.sbf_fakes.world import World, spec
 
 from sbf_service.drivers.contract import SwitchScope
 from sbf_service.drivers.switch import linux_bridge

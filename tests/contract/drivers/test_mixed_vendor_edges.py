@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
-from emulators.clients import DirectLine
-from emulators.edge_bench import EDGES
-from emulators.edge_device import EmulatedEdge as Emulated
-from sbf_fakes.edges import FakeEdges
-from sbf_fakes.world import World, spec, three_edges
+from support.emulators.clients import DirectLine
+from support.emulators.edge_bench import EDGES
+from support.emulators.edge_device import EmulatedEdge as Emulated
+from support.sbf_fakes.edges import FakeEdges
+from support.sbf_fakes.world import World, spec, three_edges
 
 from sbf_service.drivers.contract import Backbone, DeviceLogin, EdgePlatform
 from sbf_service.drivers.edge.command_line_edge import CommandLineEdge

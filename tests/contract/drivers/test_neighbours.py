@@ -5,11 +5,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
-from emulators import EMULATED_PLATFORMS as EMULATED
-from emulators import emulate
-from emulators.lldp_output import LLDP_OUTPUT, LldpPeer
-from emulators.switch_device import EmulatedSwitch
 from pydantic import SecretStr
+from support.emulators import EMULATED_PLATFORMS as EMULATED
+from support.emulators import emulate
+from support.emulators.lldp_output import LLDP_OUTPUT, LldpPeer
+from support.emulators.switch_device import EmulatedSwitch
 
 from sbf_service.domain.cabling import Neighbour
 from sbf_service.drivers.contract import DeviceLogin, ReadsNeighbours

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from ovs_daemons import Daemons
-from sbf_fakes.shells import LocalShell, TerminalShell
+from support.programs.ovs_daemons import Daemons
+from support.sbf_fakes.shells import LocalShell, TerminalShell
 
 from sbf_service.drivers.contract import SwitchScope
 from sbf_service.drivers.switch.openvswitch import OpenVSwitch

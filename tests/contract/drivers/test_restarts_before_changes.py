@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from emulators import EMULATED_PLATFORMS as EMULATED
-from emulators.edge_bench import ATTACH, PAIRS, TRANSPORTS, EdgeBench, emulate_edge, make_ready
-from emulators.edge_bench import edge_driver_for as edge_driver
-from emulators.switch_bench import SwitchBench, make_bench_in
+from support.emulators import EMULATED_PLATFORMS as EMULATED
+from support.emulators.edge_bench import ATTACH, PAIRS, TRANSPORTS, EdgeBench, emulate_edge, make_ready
+from support.emulators.edge_bench import edge_driver_for as edge_driver
+from support.emulators.switch_bench import SwitchBench, make_bench_in
 
 from sbf_service.drivers.transport.device_session import DetectsSessionLoss
 from virtcloud.model.edge import EdgeDifference

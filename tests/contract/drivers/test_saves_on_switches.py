@@ -4,11 +4,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from emulators import EMULATED_PLATFORMS as EMULATED
-from emulators.clients import AdministratorClient
-from emulators.edge_bench import open_direct_bench
-from emulators.switch_bench import MakeBench, SwitchBench, set_read_timeout
-from processor_wait import Stopwatch
+from support.emulators import EMULATED_PLATFORMS as EMULATED
+from support.emulators.clients import AdministratorClient
+from support.emulators.edge_bench import open_direct_bench
+from support.emulators.switch_bench import MakeBench, SwitchBench, set_read_timeout
+from support.processor_wait import Stopwatch
 
 from sbf_service.drivers.registry import SWITCH_PLATFORMS
 from virtcloud.model.edge import EdgeDifference

@@ -4,9 +4,9 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from emulators import EMULATED_PLATFORMS as EMULATED
-from emulators import OPEN_BY_LIST as CAN_BE_OPEN
-from emulators.switch_bench import (
+from support.emulators import EMULATED_PLATFORMS as EMULATED
+from support.emulators import OPEN_BY_LIST as CAN_BE_OPEN
+from support.emulators.switch_bench import (
     POOL,
     MakeBench,
     SwitchBench,
@@ -15,7 +15,7 @@ from emulators.switch_bench import (
     short_forms,
     vlan_line_pattern,
 )
-from emulators.switch_device import EmulatedPort
+from support.emulators.switch_device import EmulatedPort
 
 from sbf_service.drivers.contract import SwitchScope
 from sbf_service.drivers.registry import SWITCH_PLATFORMS

@@ -1,8 +1,8 @@
 from pathlib import Path
 
 import pytest
-from emulators.session import EmulatedSession
-from emulators.switch_bench import MakeBench, driver_for, login_for, set_read_timeout
+from support.emulators.session import EmulatedSession
+from support.emulators.switch_bench import MakeBench, driver_for, login_for, set_read_timeout
 
 from sbf_service.credential_settings import Credential, SecretSource
 from sbf_service.device_credentials import make_login

@@ -1,7 +1,7 @@
 """Tests of single switch platforms: each test checks a property that the other platforms lack."""
 
 import pytest
-from emulators.switch_bench import MakeBench, driver_for
+from support.emulators.switch_bench import MakeBench, driver_for
 
 from sbf_service.drivers.switch.dialects import DIALECTS
 from virtcloud.model.errors import Refused

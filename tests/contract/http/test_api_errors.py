@@ -1,8 +1,8 @@
 import httpx
 import pytest
-from sbf_fakes.http_calls import app_of, ask, problem, run_with_client
-from sbf_fakes.world import World
 from sqlalchemy.exc import OperationalError, ProgrammingError
+from support.sbf_fakes.http_calls import app_of, ask, problem, run_with_client
+from support.sbf_fakes.world import World
 
 from sbf_service.domain.idempotency import NOT_SAFE_TO_REPEAT, SAFE_TO_REPEAT
 from sbf_service.http.problems import NOT_IDEMPOTENT

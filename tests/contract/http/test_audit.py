@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sbf_fakes.http_calls import ask, client
-from sbf_fakes.world import World, spec
 from sqlalchemy import text
+from support.sbf_fakes.http_calls import ask, client
+from support.sbf_fakes.world import World, spec
 
 from sbf_service.credential_settings import Credential, SecretSource
 from sbf_service.store.confirmations import reset_confirmation

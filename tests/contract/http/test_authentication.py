@@ -4,8 +4,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.world import World, spec
+from support.sbf_fakes.http_calls import ask, problem
+from support.sbf_fakes.world import World, spec
 
 from sbf_service.http.app import create_app
 from sbf_service.http.auth.authentication import client_address, is_loopback

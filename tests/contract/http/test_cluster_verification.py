@@ -13,8 +13,8 @@ from typing import cast
 from unittest.mock import patch
 
 import pytest
-from sbf_fakes.session_world import count_session_rows, serve_world
-from sbf_fakes.world import World, make_world, spec, three_sites
+from support.sbf_fakes.session_world import count_session_rows, serve_world
+from support.sbf_fakes.world import World, make_world, spec, three_sites
 
 from sbf_service.http.session_relay import SessionRelay
 from sbf_service.store.revisions import require_element

@@ -2,8 +2,8 @@ import asyncio
 
 import httpx
 import pytest
-from sbf_fakes.http_calls import ask, body, problem, run_with_client
-from sbf_fakes.world import World, spec, three_sites
+from support.sbf_fakes.http_calls import ask, body, problem, run_with_client
+from support.sbf_fakes.world import World, spec, three_sites
 
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.world import World, make_world, three_edges
+from support.sbf_fakes.http_calls import ask, problem
+from support.sbf_fakes.world import World, make_world, three_edges
 
 from sbf_service.drivers.contract import EdgeCapabilities
 from sbf_service.drivers.registry import find_edge_platform, find_switch_platform

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from sbf_fakes.http_calls import ask, body, problem
-from sbf_fakes.linux_switch import LinuxLine, LinuxSwitch
-from sbf_fakes.world import World, make_world, site, spec
+from support.sbf_fakes.http_calls import ask, body, problem
+from support.sbf_fakes.linux_switch import LinuxLine, LinuxSwitch
+from support.sbf_fakes.world import World, make_world, site, spec
 
 from sbf_service.drivers.contract import SwitchScope
 from sbf_service.drivers.switch.linux_bridge import LinuxBridge

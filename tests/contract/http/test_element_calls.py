@@ -2,8 +2,8 @@ import asyncio
 
 import httpx
 import pytest
-from sbf_fakes.http_calls import ask, problem, run_with_client
-from sbf_fakes.world import World, spec
+from support.sbf_fakes.http_calls import ask, problem, run_with_client
+from support.sbf_fakes.world import World, spec
 
 
 def test_an_agent_fetches_and_confirms(world: World) -> None:

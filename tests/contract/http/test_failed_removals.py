@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sbf_fakes.http_calls import ask
-from sbf_fakes.world import World, make_world, spec
+from support.sbf_fakes.http_calls import ask
+from support.sbf_fakes.world import World, make_world, spec
 
 from virtcloud.model.cluster import ClusterState
 

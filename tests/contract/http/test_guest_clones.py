@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from sbf_fakes.session_world import Installation, Start, await_true, no_bridge, serve_worlds
+from support.sbf_fakes.session_world import Installation, Start, await_true, no_bridge, serve_worlds
 
 from sbf_service.store.revisions import require_element
 from virtcloud.agent.guest_access.guest_clones import GuestCloner

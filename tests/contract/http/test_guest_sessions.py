@@ -10,8 +10,8 @@ from unittest.mock import Mock
 
 import httpx
 import pytest
-from sbf_fakes.session_world import CHUNK, Installation, Start, await_true, serve_worlds
-from sbf_fakes.world import spec
+from support.sbf_fakes.session_world import CHUNK, Installation, Start, await_true, serve_worlds
+from support.sbf_fakes.world import spec
 
 from sbf_service.http.routes import sessions
 from sbf_service.store.tokens import revoke_token

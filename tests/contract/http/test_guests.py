@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import httpx
 import pytest
-from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.world import World, spec
+from support.sbf_fakes.http_calls import ask, problem
+from support.sbf_fakes.world import World, spec
 
 from sbf_service.store.error_reports import record_error
 from virtcloud.model.access import Role

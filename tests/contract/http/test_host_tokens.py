@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.world import World, make_world, spec, three_sites
+from support.sbf_fakes.http_calls import ask, problem
+from support.sbf_fakes.world import World, make_world, spec, three_sites
 
 from virtcloud.model.access import Role
 from virtcloud.model.topology import Topology

@@ -4,8 +4,8 @@ from typing import Any
 
 import httpx
 import pytest
-from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.world import World, spec
+from support.sbf_fakes.http_calls import ask, problem
+from support.sbf_fakes.world import World, spec
 
 from sbf_service.store.job_proofs import MAX_OPEN_QUESTIONS
 from virtcloud.model.access import Role

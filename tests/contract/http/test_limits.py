@@ -7,8 +7,8 @@ from typing import Any
 
 import httpx
 import pytest
-from sbf_fakes.http_calls import ask, client, problem
-from sbf_fakes.world import World, make_world, spec
+from support.sbf_fakes.http_calls import ask, client, problem
+from support.sbf_fakes.world import World, make_world, spec
 
 from sbf_service.bootstrap import SbfService
 from sbf_service.domain.admission import RequestLimits

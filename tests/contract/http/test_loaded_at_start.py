@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from sbf_fakes.http_calls import ask
-from sbf_fakes.poll_calls import (
+from sqlalchemy import text
+from support.sbf_fakes.http_calls import ask
+from support.sbf_fakes.poll_calls import (
     agent,
     counted_statements,
     revoke,
 )
-from sbf_fakes.world import World
-from sqlalchemy import text
+from support.sbf_fakes.world import World
 
 from sbf_service.domain.authentication import Token
 from sbf_service.store.current_topology import read_topology

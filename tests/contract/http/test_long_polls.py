@@ -4,8 +4,10 @@ from collections.abc import Collection
 from datetime import timedelta
 
 import pytest
-from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.poll_calls import (
+from sqlalchemy import Connection, event
+from sqlalchemy.exc import OperationalError
+from support.sbf_fakes.http_calls import ask, problem
+from support.sbf_fakes.poll_calls import (
     Caller,
     agent,
     await_true,
@@ -17,9 +19,7 @@ from sbf_fakes.poll_calls import (
     start_polls,
     wanted,
 )
-from sbf_fakes.world import World, spec
-from sqlalchemy import Connection, event
-from sqlalchemy.exc import OperationalError
+from support.sbf_fakes.world import World, spec
 
 from sbf_service import change_reader
 from sbf_service.bootstrap import SbfService

@@ -1,8 +1,8 @@
 """Tests of reports that name more clusters than a database statement can have parameters."""
 
 import pytest
-from sbf_fakes.http_calls import ask
-from sbf_fakes.world import World, spec
+from support.sbf_fakes.http_calls import ask
+from support.sbf_fakes.world import World, spec
 
 from virtcloud.model.cluster import ClusterState
 

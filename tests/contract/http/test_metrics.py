@@ -3,9 +3,9 @@ from datetime import timedelta
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.world import World, spec, three_edges
 from sqlalchemy import text
+from support.sbf_fakes.http_calls import ask, problem
+from support.sbf_fakes.world import World, spec, three_edges
 
 from sbf_service.http.metric_reference import list_metrics
 from sbf_service.http.middleware import is_long_poll, route_template

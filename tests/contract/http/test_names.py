@@ -1,9 +1,9 @@
 from typing import Any
 
 import pytest
-from sbf_fakes.http_calls import ask, body, problem
-from sbf_fakes.world import World, spec
 from sqlalchemy import event
+from support.sbf_fakes.http_calls import ask, body, problem
+from support.sbf_fakes.world import World, spec
 
 from virtcloud.model.access import Role
 

@@ -3,8 +3,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.world import World, make_world, spec
+from support.sbf_fakes.http_calls import ask, problem
+from support.sbf_fakes.world import World, make_world, spec
 
 from virtcloud.model.topology import Topology
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from sbf_fakes.openapi_document import openapi_document
-from sbf_fakes.world import World
+from support.sbf_fakes.openapi_document import openapi_document
+from support.sbf_fakes.world import World
 
 from sbf_service.http.app import create_app
 from virtcloud.model.errors import VirtcloudError

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sbf_fakes.http_calls import ask
-from sbf_fakes.vpn_world import furnish, gateway, stop_agents, topology_with_gateways
-from sbf_fakes.world import World, make_world, spec
+from support.sbf_fakes.http_calls import ask
+from support.sbf_fakes.vpn_world import furnish, gateway, stop_agents, topology_with_gateways
+from support.sbf_fakes.world import World, make_world, spec
 
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.elements import make_element_view

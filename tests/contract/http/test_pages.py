@@ -11,10 +11,10 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.world import World, make_world, spec
 from sqlalchemy import event
 from sqlalchemy.pool import QueuePool
+from support.sbf_fakes.http_calls import ask, problem
+from support.sbf_fakes.world import World, make_world, spec
 
 from sbf_service.http import pages
 from sbf_service.store import pages as store_pages

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.world import World, make_world, three_sites
+from support.sbf_fakes.http_calls import ask, problem
+from support.sbf_fakes.world import World, make_world, three_sites
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 """Tests of ``GET /v1/sites/{name}/preparation``: sheets of commands for a site's switch and the backbone."""
 
 import pytest
-from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.world import World
+from support.sbf_fakes.http_calls import ask, problem
+from support.sbf_fakes.world import World
 
 PATH = "/v1/sites/brno/preparation"
 

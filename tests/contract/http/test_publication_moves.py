@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sbf_fakes.crash import Crash, crash_at
-from sbf_fakes.http_calls import ask
-from sbf_fakes.vpn_world import furnish, gateway, stop_agents, topology_with_gateways
-from sbf_fakes.world import World, make_world
 from sqlalchemy import select
+from support.sbf_fakes.crash import Crash, crash_at
+from support.sbf_fakes.http_calls import ask
+from support.sbf_fakes.vpn_world import furnish, gateway, stop_agents, topology_with_gateways
+from support.sbf_fakes.world import World, make_world
 
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.gateway_tables import PublicationRow

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.vpn_world import furnish, gateway, topology_with_gateways
-from sbf_fakes.world import World, make_world, spec
+from support.sbf_fakes.http_calls import ask, problem
+from support.sbf_fakes.vpn_world import furnish, gateway, topology_with_gateways
+from support.sbf_fakes.world import World, make_world, spec
 
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.revisions import require_element

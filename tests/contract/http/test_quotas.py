@@ -2,8 +2,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from sbf_fakes.http_calls import ask, body, problem
-from sbf_fakes.world import World, make_world, spec
+from support.sbf_fakes.http_calls import ask, body, problem
+from support.sbf_fakes.world import World, make_world, spec
 
 from sbf_service.store.cluster_creation import put_cluster
 from virtcloud.model.access import QuotaLimits, Role

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from sbf_fakes.http_calls import app_of, ask, body, problem
-from sbf_fakes.world import World, make_world
+from support.sbf_fakes.http_calls import app_of, ask, body, problem
+from support.sbf_fakes.world import World, make_world
 
 from sbf_service.bootstrap import SbfService
 from sbf_service.http.auth.caller import find_origin

@@ -11,8 +11,8 @@ from threading import Event
 
 import httpx
 import pytest
-from sbf_fakes.http_calls import client
-from sbf_fakes.world import World
+from support.sbf_fakes.http_calls import client
+from support.sbf_fakes.world import World
 
 from sbf_service.http import app
 from sbf_service.http.routes import monitoring

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sbf_fakes.http_calls import ask
-from sbf_fakes.vpn_world import furnish, grants_of, make_profile
-from sbf_fakes.world import World, make_world, spec
+from support.sbf_fakes.http_calls import ask
+from support.sbf_fakes.vpn_world import furnish, grants_of, make_profile
+from support.sbf_fakes.world import World, make_world, spec
 
 from virtcloud.model.access import Role
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import httpx
 import pytest
-from sbf_fakes.http_calls import ask, body, client, problem
-from sbf_fakes.world import World
+from support.sbf_fakes.http_calls import ask, body, client, problem
+from support.sbf_fakes.world import World
 
 from virtcloud.client.http_errors import error_of_response
 

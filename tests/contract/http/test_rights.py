@@ -1,8 +1,8 @@
 import pytest
-from sbf_fakes.http_calls import ask, body, problem
-from sbf_fakes.openapi_document import openapi_document
-from sbf_fakes.vpn_world import CSR
-from sbf_fakes.world import World, spec, three_sites
+from support.sbf_fakes.http_calls import ask, body, problem
+from support.sbf_fakes.openapi_document import openapi_document
+from support.sbf_fakes.vpn_world import CSR
+from support.sbf_fakes.world import World, spec, three_sites
 
 from virtcloud.model.access import Role
 

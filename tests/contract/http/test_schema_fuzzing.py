@@ -13,9 +13,6 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import seed as seeded
 from hypothesis import strategies as st
-from sbf_fakes.http_calls import ROOT, from_peer
-from sbf_fakes.openapi_document import openapi_document
-from sbf_fakes.world import World, make_world, spec
 from schemathesis import BaseSchema, GenerationMode
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -23,6 +20,9 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 from starlette.types import ASGIApp, Receive, Scope, Send
+from support.sbf_fakes.http_calls import ROOT, from_peer
+from support.sbf_fakes.openapi_document import openapi_document
+from support.sbf_fakes.world import World, make_world, spec
 
 from sbf_service.http.app import create_app
 

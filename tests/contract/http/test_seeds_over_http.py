@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sbf_fakes.http_calls import ask, body
-from sbf_fakes.world import World, make_world, spec
+from support.sbf_fakes.http_calls import ask, body
+from support.sbf_fakes.world import World, make_world, spec
 
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterSpec

@@ -5,9 +5,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.switches import FakeDriver, FakeSwitches
-from sbf_fakes.world import SITES, World, make_world, spec, three_edges, three_sites
+from support.sbf_fakes.http_calls import ask, problem
+from support.sbf_fakes.switches import FakeDriver, FakeSwitches
+from support.sbf_fakes.world import SITES, World, make_world, spec, three_edges, three_sites
 
 from sbf_service.drivers.contract import DeviceLogin
 from sbf_service.drivers.transport.device_session import CancelScope

@@ -12,10 +12,10 @@ from threading import Event, Thread
 
 import httpx
 import pytest
-from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.poll_calls import Caller, agent, await_true, counted_statements, revoke, run, set_rate
-from sbf_fakes.world import World, spec
 from sqlalchemy import select
+from support.sbf_fakes.http_calls import ask, problem
+from support.sbf_fakes.poll_calls import Caller, agent, await_true, counted_statements, revoke, run, set_rate
+from support.sbf_fakes.world import World, spec
 
 from sbf_service.http import entity_tags
 from sbf_service.http.entity_tags import make_wanted_etag

@@ -6,8 +6,8 @@ from typing import Any
 
 import httpx
 import pytest
-from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.world import World, make_world, spec
+from support.sbf_fakes.http_calls import ask, problem
+from support.sbf_fakes.world import World, make_world, spec
 
 from sbf_service.credential_settings import Credential
 from virtcloud.model.access import Role

@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import pytest
 from cryptography.hazmat.primitives.serialization import SSHCertificate, load_ssh_public_identity
-from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.vpn_world import furnish, gateway, topology_with_gateways
-from sbf_fakes.world import World, make_world, spec
+from support.sbf_fakes.http_calls import ask, problem
+from support.sbf_fakes.vpn_world import furnish, gateway, topology_with_gateways
+from support.sbf_fakes.world import World, make_world, spec
 
 from sbf_service.store.elements import make_wanted_document
 from virtcloud.client.gateway_logins import make_login_key

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sbf_fakes.http_calls import ask
-from sbf_fakes.vpn_world import furnish, gateway, topology_with_gateways
-from sbf_fakes.world import World, make_world, spec
+from support.sbf_fakes.http_calls import ask
+from support.sbf_fakes.vpn_world import furnish, gateway, topology_with_gateways
+from support.sbf_fakes.world import World, make_world, spec
 
 from sbf_service.store import ssh_revocations
 from virtcloud.client.gateway_logins import make_login_key

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from sbf_fakes.http_calls import ask, body, client, problem
-from sbf_fakes.openapi_document import openapi_document
-from sbf_fakes.vpn_world import CSR, furnish
-from sbf_fakes.world import World, make_world, spec, three_sites
+from support.sbf_fakes.http_calls import ask, body, client, problem
+from support.sbf_fakes.openapi_document import openapi_document
+from support.sbf_fakes.vpn_world import CSR, furnish
+from support.sbf_fakes.world import World, make_world, spec, three_sites
 
 from virtcloud.model.access import Role
 from virtcloud.model.values import Name

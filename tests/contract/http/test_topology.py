@@ -1,7 +1,7 @@
 from typing import Any
 
 import pytest
-from sbf_fakes.world import World, site, spec
+from support.sbf_fakes.world import World, site, spec
 
 from sbf_service.drivers.contract import SwitchCapabilities
 from virtcloud.model.cluster import ClusterState

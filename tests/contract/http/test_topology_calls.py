@@ -1,7 +1,7 @@
 from typing import Any
 
-from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.world import World, spec, three_sites
+from support.sbf_fakes.http_calls import ask, problem
+from support.sbf_fakes.world import World, spec, three_sites
 
 
 def test_the_topology_is_put_and_read_back(world: World) -> None:
@@ -30,7 +30,7 @@ def test_a_credential_that_the_service_lacks_is_refused(world: World) -> None:
 
 
 def test_without_a_topology_the_error_names_the_remedy(tmp_path: Any) -> None:
-    from sbf_fakes.world import make_world  # noqa: PLC0415
+    from support.sbf_fakes.world import make_world  # noqa: PLC0415
 
     empty = make_world(tmp_path)
     assert problem(ask(empty, "GET", "/v1/topology")) == (

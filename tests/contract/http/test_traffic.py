@@ -2,9 +2,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from sbf_fakes.http_calls import ask
-from sbf_fakes.world import World, spec
 from sqlalchemy import func, select
+from support.sbf_fakes.http_calls import ask
+from support.sbf_fakes.world import World, spec
 
 from sbf_service.domain.traffic import MAX_SAMPLES
 from sbf_service.store.gateway_tables import TrafficRow

@@ -5,8 +5,8 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.world import World, make_world, spec
+from support.sbf_fakes.http_calls import ask, problem
+from support.sbf_fakes.world import World, make_world, spec
 
 from sbf_service.domain.admission import RequestLimits
 from virtcloud.model.access import Role

@@ -6,9 +6,9 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.switches import FakeDriver, FakeSwitch
-from sbf_fakes.world import World, make_world
+from support.sbf_fakes.http_calls import ask, problem
+from support.sbf_fakes.switches import FakeDriver, FakeSwitch
+from support.sbf_fakes.world import World, make_world
 
 from sbf_service.domain.cabling import Neighbour
 from sbf_service.drivers.contract import DeviceLogin, SwitchCapabilities, SwitchPlatform

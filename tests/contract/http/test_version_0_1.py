@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from sbf_fakes.http_calls import ask
-from sbf_fakes.http_calls import body as request_for
-from sbf_fakes.world import World, spec
+from support.sbf_fakes.http_calls import ask
+from support.sbf_fakes.http_calls import body as request_for
+from support.sbf_fakes.world import World, spec
 
 from sbf_service.http.version_0_1 import rewrite_answer, rewrite_problem
 from virtcloud.model.access import Role

@@ -5,10 +5,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from job_socket_agent import Agent, FakeBridges, agent, settings_in
 from pydantic import SecretStr
-from sbf_fakes.job_world import serving
-from sbf_fakes.world import World
+from support.hosts.job_socket_agent import Agent, FakeBridges, agent, settings_in
+from support.sbf_fakes.job_world import serving
+from support.sbf_fakes.world import World
 
 from virtcloud.agent.settings import AgentSettings
 from virtcloud.client.sbf import SbfClient

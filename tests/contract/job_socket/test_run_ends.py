@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from job_socket_agent import Agent
-from sbf_fakes.job_world import JOB, SPEC, active, end_run, state, until
-from sbf_fakes.world import World, spec
+from support.hosts.job_socket_agent import Agent
+from support.sbf_fakes.job_world import JOB, SPEC, active, end_run, state, until
+from support.sbf_fakes.world import World, spec
 
 from virtcloud.agent import bootstrap
 from virtcloud.agent.files import write_durably

@@ -7,9 +7,9 @@ import threading
 from datetime import timedelta
 
 import pytest
-from job_socket_agent import Agent, FakeProber
-from sbf_fakes.job_world import JOB, SPEC, active, end_run, state, until
-from sbf_fakes.world import World, spec
+from support.hosts.job_socket_agent import Agent, FakeProber
+from support.sbf_fakes.job_world import JOB, SPEC, active, end_run, state, until
+from support.sbf_fakes.world import World, spec
 
 from sbf_service.store import error_reports, guest_power
 from virtcloud.agent.network.address_probe import IpAddress

@@ -2,7 +2,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sbf_fakes.world import World, make_world, three_edges
+from support.sbf_fakes.world import World, make_world, three_edges
 
 
 @pytest.fixture

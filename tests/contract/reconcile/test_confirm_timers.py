@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from emulators import emulate
-from emulators.confirm_timer import ConfirmTimerSwitch
-from emulators.switch_bench import login_for
-from sbf_fakes.world import World, spec, three_sites
+from support.emulators import emulate
+from support.emulators.confirm_timer import ConfirmTimerSwitch
+from support.emulators.switch_bench import login_for
+from support.sbf_fakes.world import World, spec, three_sites
 
 from sbf_service.drivers.contract import DeviceLogin, SwitchDriver, SwitchPlatform
 from sbf_service.drivers.registry import SWITCH_PLATFORMS

@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
-from sbf_fakes.world import World, spec
+from support.sbf_fakes.world import World, spec
 
 from sbf_service.domain.error_report import ErrorReport
 from sbf_service.reconcile import deadlines

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from sbf_fakes.world import World, spec, three_sites
+from support.sbf_fakes.world import World, spec, three_sites
 
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import NoVlanFree

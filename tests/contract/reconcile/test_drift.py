@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sbf_fakes.http_calls import ask
-from sbf_fakes.switches import FakeSwitch
-from sbf_fakes.world import World, make_world, spec
+from support.sbf_fakes.http_calls import ask
+from support.sbf_fakes.switches import FakeSwitch
+from support.sbf_fakes.world import World, make_world, spec
 
 from virtcloud.model.switch_state import SwitchDifference
 from virtcloud.model.values import Name

@@ -5,9 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
 import pytest
-from sbf_fakes.world import World, spec, three_edges
 from sqlalchemy import insert
 from sqlalchemy.exc import IntegrityError
+from support.sbf_fakes.world import World, spec, three_edges
 
 from sbf_service.store.cluster_creation import put_cluster
 from sbf_service.store.vlan_tables import ServiceClaimRow

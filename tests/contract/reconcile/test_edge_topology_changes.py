@@ -1,5 +1,5 @@
 import pytest
-from sbf_fakes.world import World, spec, three_edges
+from support.sbf_fakes.world import World, spec, three_edges
 
 from sbf_service.store.quarantine import declare_clean
 from virtcloud.model.cluster import ClusterState

@@ -1,6 +1,6 @@
 import pytest
-from sbf_fakes.http_calls import ask, body, problem
-from sbf_fakes.world import World, spec, three_edges
+from support.sbf_fakes.http_calls import ask, body, problem
+from support.sbf_fakes.world import World, spec, three_edges
 
 from sbf_service.reconcile.worker import ReconcileOutcome
 from virtcloud.model.cluster import ClusterState

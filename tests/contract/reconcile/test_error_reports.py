@@ -6,8 +6,8 @@ A cluster's owner sees only the text of this cluster. Administrators see the who
 import logging
 
 import pytest
-from sbf_fakes.http_calls import ask
-from sbf_fakes.world import World, spec
+from support.sbf_fakes.http_calls import ask
+from support.sbf_fakes.world import World, spec
 
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterState

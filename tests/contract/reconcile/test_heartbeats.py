@@ -12,11 +12,11 @@ from typing import Any
 
 import paramiko
 import pytest
-from emulators import emulate
-from emulators.switch_device import EmulatedSwitch
-from migrated import create_sqlite
-from sbf_fakes.world import World, make_world, spec
 from sqlalchemy import select
+from support.emulators import emulate
+from support.emulators.switch_device import EmulatedSwitch
+from support.migrated import create_sqlite
+from support.sbf_fakes.world import World, make_world, spec
 
 from sbf_service.bootstrap import SbfService, build_service
 from sbf_service.drivers.contract import DeviceLogin, SwitchDriver, SwitchScope

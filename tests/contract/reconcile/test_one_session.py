@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from emulators import emulate
-from emulators.switch_bench import driver_for
-from emulators.switch_device import EmulatedSwitch as Emulated
-from sbf_fakes.world import World, make_world, spec
+from support.emulators import emulate
+from support.emulators.switch_bench import driver_for
+from support.emulators.switch_device import EmulatedSwitch as Emulated
+from support.sbf_fakes.world import World, make_world, spec
 
 from sbf_service.drivers.contract import DeviceLogin, SwitchCapabilities, SwitchDriver, SwitchPlatform
 from sbf_service.reconcile.on_demand import OnDemandReader

@@ -5,8 +5,8 @@ lease that ended during an outage continues for a grace period of 300 s after th
 """
 
 import pytest
-from sbf_fakes.vpn_world import devices, furnish, make_profile
-from sbf_fakes.world import World, spec
+from support.sbf_fakes.vpn_world import devices, furnish, make_profile
+from support.sbf_fakes.world import World, spec
 
 from sbf_service.reconcile.deadlines import SUSPENDED_AFTER_S, StoreDeadlineTransactions
 from sbf_service.store.cluster_tables import ClusterRow

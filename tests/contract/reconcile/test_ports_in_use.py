@@ -11,12 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from emulators import EMULATED_PLATFORMS as EMULATED
-from emulators import OPEN_BY_LIST
-from emulators.attached_switch import attach_switch, platform_for
-from emulators.ios_like import TrunkLists
-from emulators.switch_device import EmulatedPort, EmulatedSwitch
-from sbf_fakes.world import World, make_world, spec
+from support.emulators import EMULATED_PLATFORMS as EMULATED
+from support.emulators import OPEN_BY_LIST
+from support.emulators.attached_switch import attach_switch, platform_for
+from support.emulators.ios_like import TrunkLists
+from support.emulators.switch_device import EmulatedPort, EmulatedSwitch
+from support.sbf_fakes.world import World, make_world, spec
 
 from sbf_service.reconcile.on_demand import OnDemandReader
 from sbf_service.reconcile.setting_dry_run import SettingDryRun

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from emulators import EMULATED_PLATFORMS as EMULATED
-from emulators import emulate
-from emulators.session import EmulatedSession
-from emulators.switch_device import EmulatedSwitch
-from sbf_fakes.world import World, spec
+from support.emulators import EMULATED_PLATFORMS as EMULATED
+from support.emulators import emulate
+from support.emulators.session import EmulatedSession
+from support.emulators.switch_device import EmulatedSwitch
+from support.sbf_fakes.world import World, spec
 
 from sbf_service.bootstrap import SbfService, build_service
 from sbf_service.drivers.registry import SWITCH_PLATFORMS, find_switch_platform

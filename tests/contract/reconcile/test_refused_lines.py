@@ -1,8 +1,8 @@
 """Tests that the error about a refused command names the VLANs and quotes the switch's message."""
 
 import pytest
-from emulators import EMULATED_PLATFORMS as EMULATED
-from emulators.switch_bench import MakeBench, SwitchBench, vlan_line_pattern
+from support.emulators import EMULATED_PLATFORMS as EMULATED
+from support.emulators.switch_bench import MakeBench, SwitchBench, vlan_line_pattern
 
 from sbf_service.drivers.registry import SWITCH_PLATFORMS
 from sbf_service.drivers.switch.dialects import DIALECTS

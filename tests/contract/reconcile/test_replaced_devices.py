@@ -7,7 +7,7 @@ record nothing about the former device under this name.
 from collections.abc import Callable
 
 import pytest
-from sbf_fakes.world import World, spec, three_edges
+from support.sbf_fakes.world import World, spec, three_edges
 
 from sbf_service.reconcile.worker import ReconcileOutcome
 from sbf_service.store.ports import read_port_records

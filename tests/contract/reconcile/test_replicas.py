@@ -13,11 +13,11 @@ from typing import Any
 import httpx
 import psycopg
 import pytest
-from emulators import emulate
-from emulators.switch_device import EmulatedSwitch
-from postgres import PostgresServer
-from sbf_fakes.world import spec
-from sbf_process import SbfProcess
+from support.emulators import emulate
+from support.emulators.switch_device import EmulatedSwitch
+from support.programs.postgres import PostgresServer
+from support.programs.sbf_process import SbfProcess
+from support.sbf_fakes.world import spec
 
 pytestmark = pytest.mark.postgresql
 

@@ -12,9 +12,9 @@ from math import inf
 from pathlib import Path
 
 import pytest
-from sbf_fakes.restores import CarryingHosts, back_up, restored_world
-from sbf_fakes.world import World, make_world, spec
 from sqlalchemy import update
+from support.sbf_fakes.restores import CarryingHosts, back_up, restored_world
+from support.sbf_fakes.world import World, make_world, spec
 
 from sbf_service.reconcile.deadlines import SUSPENDED_AFTER_S
 from sbf_service.store.confirmations import confirm_revision

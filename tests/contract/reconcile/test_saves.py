@@ -6,10 +6,10 @@ from pathlib import Path
 from shutil import copytree
 
 import pytest
-from sbf_fakes.crash import Crash, crash_at
-from sbf_fakes.http_calls import ask
-from sbf_fakes.switches import FakeSwitches
-from sbf_fakes.world import FakeClock, World, make_world, spec, three_edges
+from support.sbf_fakes.crash import Crash, crash_at
+from support.sbf_fakes.http_calls import ask
+from support.sbf_fakes.switches import FakeSwitches
+from support.sbf_fakes.world import FakeClock, World, make_world, spec, three_edges
 
 from sbf_service.reconcile.worker import ReconcileOutcome
 from sbf_service.store.observed_state import compute_save_pause

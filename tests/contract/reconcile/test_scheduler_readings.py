@@ -7,7 +7,7 @@ from threading import Event
 from unittest.mock import Mock
 
 import pytest
-from sbf_fakes.world import World, spec
+from support.sbf_fakes.world import World, spec
 
 from sbf_service.domain.due_elements import DeviceStatus, DueDevices
 from sbf_service.reconcile import work_queue

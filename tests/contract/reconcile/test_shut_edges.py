@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 import pytest
-from emulators.edge_bench import PAIRS, READY, EdgeBench, open_direct_bench
-from sbf_fakes.readings import read_edge
+from support.emulators.edge_bench import PAIRS, READY, EdgeBench, open_direct_bench
+from support.sbf_fakes.readings import read_edge
 
 from virtcloud.model.edge import EdgeObserved, EdgeWanted
 from virtcloud.model.errors import Refused, Unsafe

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-from emulators.attached_switch import attach_switch
-from emulators.switch_device import EmulatedSwitch
-from sbf_fakes.world import World, spec
+from support.emulators.attached_switch import attach_switch
+from support.emulators.switch_device import EmulatedSwitch
+from support.sbf_fakes.world import World, spec
 
 from virtcloud.model.cluster import ClusterState
 

@@ -4,8 +4,8 @@ SBF leaves the configuration of these clusters unchanged until an administrator 
 """
 
 import pytest
-from sbf_fakes.http_calls import ask
-from sbf_fakes.world import World, spec, three_sites
+from support.sbf_fakes.http_calls import ask
+from support.sbf_fakes.world import World, spec, three_sites
 
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.edge import Circuit

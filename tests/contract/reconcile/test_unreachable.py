@@ -1,6 +1,6 @@
 import pytest
-from sbf_fakes.http_calls import ask
-from sbf_fakes.world import World, spec, three_edges
+from support.sbf_fakes.http_calls import ask
+from support.sbf_fakes.world import World, spec, three_edges
 
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import Refused, Unsafe

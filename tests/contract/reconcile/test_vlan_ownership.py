@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from sbf_fakes.http_calls import ask
-from sbf_fakes.switches import FakeSwitch
-from sbf_fakes.world import World, spec, three_sites
 from sqlalchemy import delete
+from support.sbf_fakes.http_calls import ask
+from support.sbf_fakes.switches import FakeSwitch
+from support.sbf_fakes.world import World, spec, three_sites
 
 from sbf_service.store.ports import add_port_row
 from sbf_service.store.vlan_ownership import read_created_vlans

@@ -2,8 +2,8 @@ from collections.abc import Callable
 from threading import Event, Thread
 
 import pytest
-from sbf_fakes.world import World, spec, three_sites
 from sqlalchemy.exc import OperationalError
+from support.sbf_fakes.world import World, spec, three_sites
 
 from sbf_service.drivers.registry import find_edge_platform, find_switch_platform
 from sbf_service.reconcile.device_statuses import read_device_statuses

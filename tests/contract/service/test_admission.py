@@ -1,7 +1,7 @@
 import pytest
-from sbf_fakes.http_calls import ask, body, problem
-from sbf_fakes.vpn_world import furnish, gateway, topology_with_gateways
-from sbf_fakes.world import World, spec, three_sites
+from support.sbf_fakes.http_calls import ask, body, problem
+from support.sbf_fakes.vpn_world import furnish, gateway, topology_with_gateways
+from support.sbf_fakes.world import World, spec, three_sites
 
 from sbf_service.http.routes.topology import check_device_support
 from virtcloud.model.access import Role

@@ -1,4 +1,4 @@
-from sbf_fakes.world import World, spec
+from support.sbf_fakes.world import World, spec
 
 from sbf_service.store.transitions import fail_refused_clusters
 from virtcloud.model.cluster import ClusterState

@@ -7,8 +7,8 @@ from threading import Event
 
 import httpx
 import pytest
-from sbf_fakes.http_calls import body, client, problem
-from sbf_fakes.world import World, make_world, site
+from support.sbf_fakes.http_calls import body, client, problem
+from support.sbf_fakes.world import World, make_world, site
 
 from sbf_service.overload import BoundedThreads
 from virtcloud.model.errors import ServiceBusy

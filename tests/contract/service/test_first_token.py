@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from migrated import create_sqlite
-from sbf_fakes.world import make_world
-from sbf_process import run_sbf
 from sqlalchemy import Engine
+from support.migrated import create_sqlite
+from support.programs.sbf_process import run_sbf
+from support.sbf_fakes.world import make_world
 
 from sbf_service import __main__ as program
 from sbf_service.local_files import ensure_database_file

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import httpx
 import pytest
-from sbf_fakes.http_calls import ask, client, problem
-from sbf_fakes.world import World, spec
+from support.sbf_fakes.http_calls import ask, client, problem
+from support.sbf_fakes.world import World, spec
 
 from sbf_service.store.cluster_lists import ClusterFilter, list_newest
 from sbf_service.store.group_commit import FindScope

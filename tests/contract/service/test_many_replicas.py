@@ -9,9 +9,9 @@ from datetime import timedelta
 from threading import Barrier
 
 import pytest
-from postgres import PostgresServer
-from sbf_fakes.world import SITES, World, spec
 from sqlalchemy import text
+from support.programs.postgres import PostgresServer
+from support.sbf_fakes.world import SITES, World, spec
 
 from sbf_service.store.cluster_creation import put_cluster
 from sbf_service.store.clusters import get_cluster

@@ -26,9 +26,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
-from sbf_fakes.world import EVPN, FakeClock, World, make_world, spec, three_edges
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
+from support.sbf_fakes.world import EVPN, FakeClock, World, make_world, spec, three_edges
 
 from sbf_service.http.app import create_app
 from virtcloud.model.access import Role

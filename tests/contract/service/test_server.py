@@ -23,10 +23,10 @@ import httpx
 import pytest
 import uvicorn
 from fastapi import FastAPI
-from migrated import create_sqlite
-from processor_wait import seconds_to_end
-from sbf_fakes.world import spec, three_sites
-from sbf_process import SbfProcess, run_sbf
+from support.migrated import create_sqlite
+from support.processor_wait import seconds_to_end
+from support.programs.sbf_process import SbfProcess, run_sbf
+from support.sbf_fakes.world import spec, three_sites
 
 from sbf_service.bootstrap import SbfService
 from sbf_service.change_feed import ChangeFeed

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
-from migrated import create_sqlite
-from sbf_process import SbfProcess, find_address, run_sbf
-from tls import DAY, Authority
+from support.migrated import create_sqlite
+from support.programs.sbf_process import SbfProcess, find_address, run_sbf
+from support.programs.tls import DAY, Authority
 
 from sbf_service.bootstrap import build_service
 from sbf_service.server import open_sockets

@@ -11,9 +11,9 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from pydantic import ValidationError
-from sbf_fakes.http_calls import ask, body
-from sbf_fakes.world import World
-from tls import Authority
+from support.programs.tls import Authority
+from support.sbf_fakes.http_calls import ask, body
+from support.sbf_fakes.world import World
 
 from sbf_service.log import get_log
 from virtcloud import otlp_tracing

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import Mock
 
-import netbox_emulator
 import pytest
 import yaml
 from click.testing import CliRunner, Result
-from real_sbf import running_sbf
+from support.programs import netbox_emulator
+from support.programs.real_sbf import running_sbf
 
 from virtcloud.cli import main
 from virtcloud.client.credentials import FileToken

@@ -1,6 +1,6 @@
 import pytest
-from network_members import RING
-from sbf_fakes.world import World
+from support.network_members import RING
+from support.sbf_fakes.world import World
 
 
 @pytest.fixture

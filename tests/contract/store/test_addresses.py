@@ -3,8 +3,8 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from sbf_fakes.http_calls import ask
-from sbf_fakes.world import World, spec
+from support.sbf_fakes.http_calls import ask
+from support.sbf_fakes.world import World, spec
 
 from sbf_service.store.cluster_creation import put_cluster
 from sbf_service.store.cluster_tables import ClusterRow

@@ -7,8 +7,8 @@ from itertools import combinations
 from random import Random
 
 import pytest
-from sbf_fakes.world import STARTED, World, spec
 from sqlalchemy import select, update
+from support.sbf_fakes.world import STARTED, World, spec
 
 from sbf_service.domain.allocation import allocate_vlan_ids
 from sbf_service.store.allocation import ReservedVlans, allocate_longest_unused, read_site_pools

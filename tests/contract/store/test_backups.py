@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from sbf_fakes.restores import back_up, restore
-from sbf_fakes.world import World, four_sites, make_world, spec
 from sqlalchemy import Engine, func, insert, inspect, select, text
+from support.sbf_fakes.restores import back_up, restore
+from support.sbf_fakes.world import World, four_sites, make_world, spec
 
 from sbf_service.store.backup import OMITTED_TABLES, list_columns
 from sbf_service.store.backup_format import BackupFile, BackupWriter, make_table, open_backup

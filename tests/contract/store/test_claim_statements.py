@@ -1,8 +1,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sbf_fakes.world import World, spec
 from sqlalchemy import event, text
+from support.sbf_fakes.world import World, spec
 
 from sbf_service.store.quotas import MAX_LIMITS_AT_ONCE, NO_LIMITS, find_limits, put_quota
 from sbf_service.store.user_tables import QuotaRow

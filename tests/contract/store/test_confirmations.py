@@ -1,7 +1,7 @@
 from collections.abc import Mapping
 from datetime import timedelta
 
-from sbf_fakes.world import World, spec
+from support.sbf_fakes.world import World, spec
 
 from sbf_service.store.confirmations import (
     MAX_ERROR_CHARACTERS,

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sbf_fakes.crash import Crash, crash_at
-from sbf_fakes.world import World, spec, three_sites
 from sqlalchemy import select, text
+from support.sbf_fakes.crash import Crash, crash_at
+from support.sbf_fakes.world import World, spec, three_sites
 
 from sbf_service.store.current_topology import read_topology
 from sbf_service.store.leases import release_leases_of

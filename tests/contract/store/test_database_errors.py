@@ -6,10 +6,10 @@ from pathlib import Path
 import psycopg
 import pytest
 from click.testing import CliRunner
-from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.world import World, make_world
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
+from support.sbf_fakes.http_calls import ask, problem
+from support.sbf_fakes.world import World, make_world
 
 from sbf_service.__main__ import main
 from sbf_service.store.database import make_engine

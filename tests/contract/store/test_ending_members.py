@@ -3,9 +3,9 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from network_members import RING, changed_elements, guest, join_network, member, revisions, states
-from sbf_fakes.http_calls import ask
-from sbf_fakes.world import EVPN, World, spec, three_edges
+from support.network_members import RING, changed_elements, guest, join_network, member, revisions, states
+from support.sbf_fakes.http_calls import ask
+from support.sbf_fakes.world import EVPN, World, spec, three_edges
 
 from sbf_service.store.clusters import require_cluster
 from sbf_service.store.error_reports import record_error

@@ -3,9 +3,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sbf_fakes.http_calls import ask
-from sbf_fakes.vpn_world import furnish, grants_of, make_profile
-from sbf_fakes.world import World, make_world, spec
+from support.sbf_fakes.http_calls import ask
+from support.sbf_fakes.vpn_world import furnish, grants_of, make_profile
+from support.sbf_fakes.world import World, make_world, spec
 
 from sbf_service.store.clusters import require_cluster
 from sbf_service.store.gateway_addresses import ensure_gateway_addresses

@@ -7,8 +7,8 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from sbf_fakes.world import World, spec
 from sqlalchemy import event, update
+from support.sbf_fakes.world import World, spec
 
 from sbf_service.domain.ssh_key_pairs import derive_cluster_key
 from sbf_service.store.cluster_tables import ClusterRow

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from sbf_fakes.restores import HOUR, back_up, restore
-from sbf_fakes.world import World, spec
 from sqlalchemy import Engine, event, select
+from support.sbf_fakes.restores import HOUR, back_up, restore
+from support.sbf_fakes.world import World, spec
 
 from sbf_service.__main__ import main
 from sbf_service.store import restore as restores

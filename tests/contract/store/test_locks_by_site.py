@@ -13,10 +13,10 @@ from threading import Barrier, Event
 from time import monotonic, sleep
 
 import pytest
-from sbf_fakes.http_calls import ask
-from sbf_fakes.world import SITES, World, four_sites, spec, three_edges
 from sqlalchemy import text
 from sqlalchemy.orm import Session
+from support.sbf_fakes.http_calls import ask
+from support.sbf_fakes.world import SITES, World, four_sites, spec, three_edges
 
 from sbf_service.reconcile.worker import ReconcileOutcome
 from sbf_service.store import audit_log

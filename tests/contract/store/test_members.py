@@ -4,9 +4,9 @@ from typing import Any
 
 import httpx
 import pytest
-from network_members import RING, changed_elements, guest, join_network, member, request_body, revisions, states
-from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.world import World, spec, three_sites
+from support.network_members import RING, changed_elements, guest, join_network, member, request_body, revisions, states
+from support.sbf_fakes.http_calls import ask, problem
+from support.sbf_fakes.world import World, spec, three_sites
 
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterState

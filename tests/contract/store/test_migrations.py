@@ -9,9 +9,9 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sbf_fakes.world import three_sites
 from sqlalchemy import inspect, select, text
 from sqlalchemy.exc import IntegrityError
+from support.sbf_fakes.world import three_sites
 
 from sbf_service.store.alembic_upgrade import make_alembic_config
 from sbf_service.store.claims import NEVER_USED

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.vpn_world import furnish, gateway, make_profile, stop_agents, topology_with_gateways
-from sbf_fakes.world import World, make_world, spec
+from support.sbf_fakes.http_calls import ask, problem
+from support.sbf_fakes.vpn_world import furnish, gateway, make_profile, stop_agents, topology_with_gateways
+from support.sbf_fakes.world import World, make_world, spec
 
 from sbf_service.store.error_reports import record_agent_error
 from virtcloud.model.access import Role

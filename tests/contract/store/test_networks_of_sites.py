@@ -1,7 +1,7 @@
 """Tests of networks that are created without hosts, and retain their VLAN IDs when hosts join and leave."""
 
 import pytest
-from sbf_fakes.world import EVPN, World, three_edges, three_sites
+from support.sbf_fakes.world import EVPN, World, three_edges, three_sites
 
 from virtcloud.model.cluster import ClusterSpec, ClusterState
 from virtcloud.model.errors import Conflict, NoVlanFree

@@ -3,8 +3,8 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.world import World, spec
+from support.sbf_fakes.http_calls import ask, problem
+from support.sbf_fakes.world import World, spec
 
 from sbf_service.bootstrap import SbfService
 from sbf_service.domain.admission import RequestLimits

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
-from sbf_fakes.poll_calls import counted_statements
-from sbf_fakes.world import World, spec
 from sqlalchemy import select
+from support.sbf_fakes.poll_calls import counted_statements
+from support.sbf_fakes.world import World, spec
 
 from sbf_service.domain.paths import LiveCluster
 from sbf_service.domain.wanted import WantedState, compute_wanted

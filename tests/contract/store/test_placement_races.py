@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sbf_fakes.world import World, spec, three_sites
 from sqlalchemy import select
+from support.sbf_fakes.world import World, spec, three_sites
 
 from sbf_service.domain.paths import find_elements
 from sbf_service.domain.topology_effects import TopologyEffects

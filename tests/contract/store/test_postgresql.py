@@ -6,12 +6,12 @@ from datetime import datetime
 from threading import Barrier, Event
 
 import pytest
-from postgres import PostgresServer
-from sbf_fakes.http_calls import ask
-from sbf_fakes.world import World, spec
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import QueuePool
+from support.programs.postgres import PostgresServer
+from support.sbf_fakes.http_calls import ask
+from support.sbf_fakes.world import World, spec
 
 from sbf_service.bootstrap import SbfService
 from sbf_service.reconcile.worker import ReconcileOutcome

@@ -1,6 +1,6 @@
 import pytest
-from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.world import World, spec
+from support.sbf_fakes.http_calls import ask, problem
+from support.sbf_fakes.world import World, spec
 
 from virtcloud.model.access import Role
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sbf_fakes.world import World, spec
 from sqlalchemy import PrimaryKeyConstraint, Table, UniqueConstraint, func, select
+from support.sbf_fakes.world import World, spec
 
 from sbf_service.domain.retention import RetentionLimits
 from sbf_service.retention_schedule import RetentionSchedule

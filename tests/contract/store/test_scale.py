@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from migrated import create_sqlite
-from sbf_fakes.world import share_compiled
 from sqlalchemy import event, insert, select, update
+from support.migrated import create_sqlite
+from support.sbf_fakes.world import share_compiled
 
 from benchmarks.scale.costs import Costs
 from benchmarks.scale.filling import fill

@@ -5,10 +5,10 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
-from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.vpn_world import furnish, gateway, topology_with_gateways
-from sbf_fakes.world import World, make_world, spec
 from sqlalchemy import delete, select
+from support.sbf_fakes.http_calls import ask, problem
+from support.sbf_fakes.vpn_world import furnish, gateway, topology_with_gateways
+from support.sbf_fakes.world import World, make_world, spec
 
 from sbf_service.store.cluster_queries import find_clusters
 from sbf_service.store.cluster_tables import ClusterRow

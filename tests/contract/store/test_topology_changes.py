@@ -11,9 +11,9 @@ from threading import Barrier, Event, Thread
 from typing import Any
 
 import pytest
-from sbf_fakes.poll_calls import counted_statements
-from sbf_fakes.world import World, spec
 from sqlalchemy import event
+from support.sbf_fakes.poll_calls import counted_statements
+from support.sbf_fakes.world import World, spec
 
 from sbf_service.domain.topology_change import TopologyChange
 from sbf_service.domain.topology_effects import TopologyEffects

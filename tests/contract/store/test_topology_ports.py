@@ -1,9 +1,9 @@
 """Tests of ports that may still carry the VLAN of a cluster when the topology changes."""
 
 import pytest
-from sbf_fakes.http_calls import ask
-from sbf_fakes.poll_calls import counted_statements
-from sbf_fakes.world import World, spec, three_sites
+from support.sbf_fakes.http_calls import ask
+from support.sbf_fakes.poll_calls import counted_statements
+from support.sbf_fakes.world import World, spec, three_sites
 
 from sbf_service.domain.topology_change import TopologyChange
 from sbf_service.drivers.contract import SwitchCapabilities

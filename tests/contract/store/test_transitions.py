@@ -4,8 +4,8 @@ from datetime import timedelta
 from random import Random
 
 import pytest
-from sbf_fakes.world import STARTED, World, spec
 from sqlalchemy import insert, select
+from support.sbf_fakes.world import STARTED, World, spec
 
 from sbf_service.domain.lifecycle import find_transition
 from sbf_service.store.cluster_queries import find_clusters

@@ -7,8 +7,8 @@ these tests have no site in common, so their claims at the sites do not conflict
 from typing import Any
 
 import pytest
-from sbf_fakes.world import BACKBONE, EVPN, FOUR, World, four_sites, spec
 from sqlalchemy import event, update
+from support.sbf_fakes.world import BACKBONE, EVPN, FOUR, World, four_sites, spec
 
 from sbf_service.domain.network_conflicts import QUARANTINE_REMEDY
 from sbf_service.reconcile.worker import ReconcileOutcome

@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from sbf_fakes.http_calls import ask, body, problem
-from sbf_fakes.world import World, spec
 from sqlalchemy import select
+from support.sbf_fakes.http_calls import ask, body, problem
+from support.sbf_fakes.world import World, spec
 
 from sbf_service.store.cluster_tables import ClusterRow
 from virtcloud.model.access import Role

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
-from sbf_fakes.world import four_sites, make_world, spec
 from sqlalchemy import update
+from support.sbf_fakes.world import four_sites, make_world, spec
 
 from sbf_service.database_commands import upgrade
 from sbf_service.store.alembic_upgrade import upgrade_to

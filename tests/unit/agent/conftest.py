@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from fake_machine import FakeElementApi, FakeHypervisor, FakeKernel, FakeManagedHost
-from mount_namespace import run_with_own_mounts
-from network_namespaces import Run
+from support.fake_machine import FakeElementApi, FakeHypervisor, FakeKernel, FakeManagedHost
+from support.kernel.mount_namespace import run_with_own_mounts
+from support.kernel.network_namespaces import Run
 
 from virtcloud.agent.reconciler import HostReconciler, ReconcileTiming
 from virtcloud.agent.supervision import StopSignal

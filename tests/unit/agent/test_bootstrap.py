@@ -53,7 +53,7 @@ AGENT_WITHOUT_HOST = """
 import sys
 from contextlib import nullcontext
 from types import SimpleNamespace
-from fake_machine.reconciler import FakeManagedHost
+from support.fake_machine.reconciler import FakeManagedHost
 from virtcloud.agent import bootstrap
 adapters = SimpleNamespace(
     open_host=lambda *_: nullcontext(FakeManagedHost()),

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 from pydantic import SecretStr
-from seed_documents import seeded_guest, seeded_segment
+from support.hosts.seed_documents import seeded_guest, seeded_segment
 
 from virtcloud.agent.difference import compute_difference, digest
 from virtcloud.agent.guests.peer_files import hash_peer_files, render_peer_files

@@ -6,7 +6,7 @@ A network is held if SBF requires that the host creates no part of the network (
 from collections.abc import Callable
 
 import pytest
-from fake_machine import FakeElementApi, FakeManagedHost
+from support.fake_machine import FakeElementApi, FakeManagedHost
 
 from virtcloud.agent.observed_host import ObservedHost, ObservedSegment
 from virtcloud.agent.reconciler import HostReconciler

@@ -3,7 +3,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fake_machine import FakeElementApi, FakeManagedHost
+from support.fake_machine import FakeElementApi, FakeManagedHost
 
 from virtcloud.agent import host_boot
 from virtcloud.agent.host_boot import HostBoot

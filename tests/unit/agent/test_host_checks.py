@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from container_images import write_container_image
+from support.hosts.container_images import write_container_image
 
 from virtcloud.agent import host_checks
 from virtcloud.agent.host_checks import HostCheck, check_host

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from fake_machine import FakeElementApi, FakeManagedHost
+from support.fake_machine import FakeElementApi, FakeManagedHost
 
 from virtcloud.agent.gateway.outside_difference import ObservedOutside, find_outside_faults
 from virtcloud.agent.network import names

@@ -3,7 +3,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fake_machine import FakeElementApi, FakeManagedHost
+from support.fake_machine import FakeElementApi, FakeManagedHost
 
 from virtcloud.agent.gateway.ssh_difference import ObservedSshd
 from virtcloud.agent.gateway.vpn_difference import ObservedVpn, ObservedVpnServer

@@ -2,7 +2,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from fake_machine import FakeElementApi, FakeManagedHost
+from support.fake_machine import FakeElementApi, FakeManagedHost
 
 from virtcloud.agent.observed_host import ObservedHost, ObservedSegment
 from virtcloud.agent.reconciler import HostReconciler, ReconcileTiming

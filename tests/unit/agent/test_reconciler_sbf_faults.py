@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from fake_machine import FakeElementApi, FakeManagedHost
+from support.fake_machine import FakeElementApi, FakeManagedHost
 
 from virtcloud import __version__
 from virtcloud.agent.network.observed_filters import ObservedFilters

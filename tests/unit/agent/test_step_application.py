@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from fake_machine import FakeManagedHost
+from support.fake_machine import FakeManagedHost
 
 from virtcloud.agent.gateway.outside_difference import RouteOutside
 from virtcloud.agent.gateway.ssh_difference import StopSshd

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
-from cli_calls import RunCommand
 from click.testing import CliRunner, Result
-from fake_machine.clusters import FakeSbf
-from http_answers import HttpAnswer, HttpRequest, serve_answers
+from support.cli_calls import RunCommand
+from support.fake_machine.clusters import FakeSbf
+from support.programs.http_answers import HttpAnswer, HttpRequest, serve_answers
 
 from virtcloud.cli import main
 

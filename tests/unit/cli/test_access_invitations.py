@@ -2,7 +2,7 @@ import json
 from typing import Any
 
 import pytest
-from cli_calls import RunCommand
+from support.cli_calls import RunCommand
 
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.vpn import VpnInvitation

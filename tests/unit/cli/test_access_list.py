@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 import pytest
-from cli_calls import RunCommand
-from fake_machine import clusters
+from support.cli_calls import RunCommand
+from support.fake_machine import clusters
 
 from virtcloud.client.ssh_calls import SshCalls
 from virtcloud.model.errors import NoSuchCall

@@ -3,8 +3,8 @@ import time
 from itertools import islice
 
 import pytest
-from cli_calls import RunCommand
-from fake_machine.clusters import DOCUMENTS, FakeSbf
+from support.cli_calls import RunCommand
+from support.fake_machine.clusters import DOCUMENTS, FakeSbf
 
 from virtcloud.cli import audit
 from virtcloud.client.sbf import SbfClient

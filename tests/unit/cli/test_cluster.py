@@ -3,8 +3,8 @@ import time
 from datetime import UTC, datetime
 
 import pytest
-from cli_calls import CREATE, RunCommand
-from fake_machine.clusters import DOCUMENTS, FakeSbf
+from support.cli_calls import CREATE, RunCommand
+from support.fake_machine.clusters import DOCUMENTS, FakeSbf
 
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.values import ClusterKey, UserName

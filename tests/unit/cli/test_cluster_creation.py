@@ -3,8 +3,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from cli_calls import CREATE, RunCommand
-from fake_machine.clusters import DOCUMENTS, FakeSbf
+from support.cli_calls import CREATE, RunCommand
+from support.fake_machine.clusters import DOCUMENTS, FakeSbf
 
 from virtcloud.client.cluster import Cluster
 from virtcloud.model.cluster import ClusterSpec, ClusterState

@@ -1,8 +1,8 @@
 from pathlib import Path
 
 import pytest
-from cli_calls import CREATE, RunCommand
-from fake_machine.clusters import FakeSbf
+from support.cli_calls import CREATE, RunCommand
+from support.fake_machine.clusters import FakeSbf
 
 from virtcloud.cli.cluster_options import build_guests, validate_spec
 from virtcloud.model.errors import BadInput

@@ -1,8 +1,8 @@
 from typing import Any
 
 import pytest
-from cli_calls import RunCommand
-from fake_machine import clusters
+from support.cli_calls import RunCommand
+from support.fake_machine import clusters
 
 PUBLICATION: dict[str, Any] = {
     "cluster": "demo",

@@ -3,7 +3,7 @@
 import io
 
 import pytest
-from cli_calls import RunCommand
+from support.cli_calls import RunCommand
 
 from virtcloud.cli.cluster_run import MAX_LINE_BYTES, PrefixedOutput
 from virtcloud.cli.options import split_names

@@ -1,8 +1,8 @@
 import json
 
 import pytest
-from cli_calls import RunCommand
-from fake_machine.clusters import FakeSbf
+from support.cli_calls import RunCommand
+from support.fake_machine.clusters import FakeSbf
 
 RATES = [
     {"ends": f"2026-11-24T00:0{minute}:00Z", "seconds": 30.0, "received_bytes": received, "sent_bytes": 10.0}

@@ -1,9 +1,9 @@
 import json
 
 import pytest
-from cli_calls import RunCommand
 from click.testing import Result
-from fake_machine import clusters
+from support.cli_calls import RunCommand
+from support.fake_machine import clusters
 
 PATHS = [
     {"source": "brno-h1", "target": "praha-h1", "result": "passes"},

@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 import pytest
-from cli_calls import RunCommand
 from click.testing import CliRunner
-from fake_machine.clusters import DOCUMENTS, TOPOLOGY, FakeSbf
+from support.cli_calls import RunCommand
+from support.fake_machine.clusters import DOCUMENTS, TOPOLOGY, FakeSbf
 
 from sbf_command import main as sbf
 from virtcloud import __version__

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_calls import RunCommand
-from fake_machine.clusters import TOPOLOGY, FakeSbf
+from support.cli_calls import RunCommand
+from support.fake_machine.clusters import TOPOLOGY, FakeSbf
 
 PORT_USE = {
     "element": "brno-sw",

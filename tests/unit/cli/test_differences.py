@@ -2,8 +2,8 @@ import json
 from typing import Any
 
 import pytest
-from cli_calls import RunCommand
-from fake_machine.clusters import DOCUMENTS, SWITCH, FakeSbf
+from support.cli_calls import RunCommand
+from support.fake_machine.clusters import DOCUMENTS, SWITCH, FakeSbf
 
 CHANGE = {"create": "100", "add": {"p1": "100"}, "remove": {"p2": "139"}}
 DIFFERENCE: dict[str, Any] = {

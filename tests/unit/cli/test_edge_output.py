@@ -1,8 +1,8 @@
 import json
 
 import pytest
-from cli_calls import RunCommand
-from fake_machine.clusters import DOCUMENTS, SWITCH, FakeSbf
+from support.cli_calls import RunCommand
+from support.fake_machine.clusters import DOCUMENTS, SWITCH, FakeSbf
 
 EDGE = SWITCH | {"name": "brno-pe", "kind": "edge"}
 CIRCUIT = {"transport": "evpn", "port": "ac1", "vlan": 100, "service": 10100}

@@ -1,9 +1,9 @@
 """Tests of the output of errors and unsaved configurations. Only tables shorten long texts."""
 
 import pytest
-from cli_calls import RunCommand
-from fake_machine import clusters
-from fake_machine.clusters import FakeSbf
+from support.cli_calls import RunCommand
+from support.fake_machine import clusters
+from support.fake_machine.clusters import FakeSbf
 
 from virtcloud.cli import printing
 from virtcloud.model.views import ClusterView

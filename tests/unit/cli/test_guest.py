@@ -3,8 +3,8 @@ import time
 from typing import Any
 
 import pytest
-from cli_calls import RunCommand
-from fake_machine.clusters import DOCUMENTS, FakeSbf
+from support.cli_calls import RunCommand
+from support.fake_machine.clusters import DOCUMENTS, FakeSbf
 
 from virtcloud.cli.session import print_log
 from virtcloud.client.guest_clones import CloneObserver

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from container_images import write_container_image
+from support.hosts.container_images import write_container_image
 
 from virtcloud.agent.guests.images import describe_readers
 from virtcloud.cli import host, main

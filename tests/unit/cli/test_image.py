@@ -6,8 +6,8 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
-from cli_calls import RunCommand
-from image_host import QCOW2, serve_file
+from support.cli_calls import RunCommand
+from support.hosts.image_host import QCOW2, serve_file
 
 from virtcloud.cli.image_content import describe_content, read_file
 from virtcloud.client.sbf import SbfClient

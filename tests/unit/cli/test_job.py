@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from cli_calls import RunCommand
-from fake_machine.clusters import FakeSbf, view
+from support.cli_calls import RunCommand
+from support.fake_machine.clusters import FakeSbf, view
 
 from virtcloud.cli.job import parse_job_id
 from virtcloud.model.cluster import ClusterSpec, ClusterState

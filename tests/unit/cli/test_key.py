@@ -2,8 +2,8 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_calls import RunCommand
-from fake_machine.clusters import DOCUMENTS
+from support.cli_calls import RunCommand
+from support.fake_machine.clusters import DOCUMENTS
 
 from virtcloud.model.ssh_keys import UserKey
 

@@ -2,7 +2,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from click.testing import CliRunner, Result
-from fake_machine.clusters import FakeSbf
+from support.fake_machine.clusters import FakeSbf
 
 from sbf_command import main
 from virtcloud.model.cluster import ClusterState

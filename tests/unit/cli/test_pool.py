@@ -1,6 +1,6 @@
 import pytest
-from cli_calls import RunCommand
-from fake_machine.clusters import DOCUMENTS, SITE, FakeSbf
+from support.cli_calls import RunCommand
+from support.fake_machine.clusters import DOCUMENTS, SITE, FakeSbf
 
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.element_views import SiteView

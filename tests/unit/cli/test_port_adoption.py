@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 import pytest
-from cli_calls import RunCommand
-from fake_machine.clusters import FakeSbf
+from support.cli_calls import RunCommand
+from support.fake_machine.clusters import FakeSbf
 
 IN_USE = {
     "port": "Gi1/0/1",

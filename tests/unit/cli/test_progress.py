@@ -2,8 +2,8 @@ from io import StringIO
 from itertools import count
 
 import pytest
-from fake_machine.clusters import view
 from rich.console import Console
+from support.fake_machine.clusters import view
 
 from virtcloud.cli.progress import ProgressDisplay, ProgressLines, format_progress
 from virtcloud.model.cluster import ClusterSpec, ClusterState

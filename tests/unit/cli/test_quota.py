@@ -1,6 +1,6 @@
 import pytest
-from cli_calls import RunCommand
-from fake_machine.clusters import DOCUMENTS, FakeSbf
+from support.cli_calls import RunCommand
+from support.fake_machine.clusters import DOCUMENTS, FakeSbf
 
 LIMITS = {"clusters": 4, "guests": 20, "memory_mb": 65536}
 QUOTA = {"user": "alice", "limits": LIMITS, "own": {}, "clusters": 2, "networks": 1, "guests": 3, "memory_mb": 768}

@@ -1,8 +1,8 @@
 from typing import Any
 
 import pytest
-from cli_calls import RunCommand
-from fake_machine.clusters import DOCUMENTS
+from support.cli_calls import RunCommand
+from support.fake_machine.clusters import DOCUMENTS
 
 PATH = "/v1/sites/brno/verify"
 RIGHT = {"a": "brno-h1:eth0", "b": "brno-sw1:p1", "state": "right"}

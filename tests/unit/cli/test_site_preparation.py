@@ -1,6 +1,6 @@
 import pytest
-from cli_calls import RunCommand
-from fake_machine.clusters import DOCUMENTS
+from support.cli_calls import RunCommand
+from support.fake_machine.clusters import DOCUMENTS
 
 PATH = "/v1/sites/brno/preparation"
 SHEETS = {

@@ -2,8 +2,8 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_calls import RunCommand
-from fake_machine.clusters import SWITCH, Answer, FakeSbf
+from support.cli_calls import RunCommand
+from support.fake_machine.clusters import SWITCH, Answer, FakeSbf
 
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.access import NewToken

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_calls import RunCommand
-from fake_machine.clusters import DOCUMENTS, TOPOLOGY, FakeSbf
+from support.cli_calls import RunCommand
+from support.fake_machine.clusters import DOCUMENTS, TOPOLOGY, FakeSbf
 
 from virtcloud.cli import confirmation
 

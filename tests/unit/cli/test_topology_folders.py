@@ -1,9 +1,9 @@
 from pathlib import Path
 
 import pytest
-from cli_calls import RunCommand
 from click.testing import CliRunner
-from sbf_fakes.world import three_sites
+from support.cli_calls import RunCommand
+from support.sbf_fakes.world import three_sites
 
 from virtcloud.cli import main
 from virtcloud.cli.topology_files import add_site, order_like, read_folder, write_folder

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
-from fake_machine.script import Script
-from http_answers import HttpAnswer, HttpRequest, serve_answers
-from real_sbf import running_sbf
+from support.fake_machine.script import Script
+from support.programs.http_answers import HttpAnswer, HttpRequest, serve_answers
+from support.programs.real_sbf import running_sbf
 
 from virtcloud.client.sbf import SbfClient
 

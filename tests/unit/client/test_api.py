@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from itertools import count
 
 import pytest
-from fake_machine.clusters import view
-from fake_machine.script import Script
+from support.fake_machine.clusters import view
+from support.fake_machine.script import Script
 
 import virtcloud
 from virtcloud import AsyncClient, Client, ClusterSpec, Guest, VirtcloudError

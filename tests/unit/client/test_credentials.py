@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from fake_machine.script import Script
 from pydantic import SecretStr
+from support.fake_machine.script import Script
 
 from virtcloud.cli import main
 from virtcloud.client import api

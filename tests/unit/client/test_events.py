@@ -1,6 +1,6 @@
 from datetime import timedelta
 
-from fake_machine.clusters import view
+from support.fake_machine.clusters import view
 
 from virtcloud.client.events import find_events
 from virtcloud.model.cluster import ClusterSpec, ClusterState

@@ -5,8 +5,8 @@ import sys
 from types import ModuleType
 
 import pytest
-from fake_machine.clusters import view
 from rich.console import Console
+from support.fake_machine.clusters import view
 
 from virtcloud.client.progress_bar import ProgressBar
 from virtcloud.model.cluster import ClusterSpec, ClusterState

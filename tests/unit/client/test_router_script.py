@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from network_namespaces import NetworkNamespace, network_namespaces
+from support.kernel.network_namespaces import NetworkNamespace, network_namespaces
 
 from virtcloud.client.router_files import read_script
 

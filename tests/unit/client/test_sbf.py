@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import httpx
 import pytest
-from fake_machine.script import Script
+from support.fake_machine.script import Script
 
 from sbf_service.drivers.device_errors import LoginRefused
 from virtcloud.client import http_clients

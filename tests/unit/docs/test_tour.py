@@ -9,8 +9,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from types import FrameType
 
-from sbf_fakes.http_calls import body, client
-from sbf_fakes.world import World
+from support.sbf_fakes.http_calls import body, client
+from support.sbf_fakes.world import World
 
 from virtcloud.model.access import Role
 

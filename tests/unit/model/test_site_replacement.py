@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from sbf_fakes.world import three_sites
+from support.sbf_fakes.world import three_sites
 
 from virtcloud.model.errors import BadInput
 from virtcloud.model.site import SitePart, site_part_of

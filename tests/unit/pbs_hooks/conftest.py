@@ -1,8 +1,8 @@
 from collections.abc import Iterator
 
 import pytest
-from batch_fakes.scripted_sbf import ScriptedSbf, scripted_sbf
-from batch_fakes.server_hook import ServerHook
+from support.batch_fakes.scripted_sbf import ScriptedSbf, scripted_sbf
+from support.batch_fakes.server_hook import ServerHook
 
 
 @pytest.fixture

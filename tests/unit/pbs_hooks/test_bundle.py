@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from old_python import assert_syntax_of_python_3_6
+from support.old_python import assert_syntax_of_python_3_6
 
 import pbs_hooks.openpbs.hooks
 from pbs_hooks.bundle import bundle_hook, bundle_program

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from tls import DAY, Authority
+from support.programs.tls import DAY, Authority
 
 from sbf_service.certificate_dates import log_certificate_dates
 from sbf_service.settings import ServiceSettings

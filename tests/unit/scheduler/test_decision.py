@@ -5,9 +5,9 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from batch_fakes.scheduler import NOW, cluster, job
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.batch_fakes.scheduler import NOW, cluster, job
 
 from virtcloud.model.cluster import WANTED_STATES, ClusterState
 from virtcloud.model.values import ClusterKey

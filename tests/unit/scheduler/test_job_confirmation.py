@@ -4,7 +4,7 @@ import threading
 from collections.abc import Mapping
 
 import pytest
-from batch_fakes.scheduler import SERVER, FakeCommands, FakeLog
+from support.batch_fakes.scheduler import SERVER, FakeCommands, FakeLog
 
 from virtcloud.model.errors import NoSuchCall, SchedulerUnavailable, ServiceUnreachable, VirtcloudError
 from virtcloud.model.values import ClusterKey

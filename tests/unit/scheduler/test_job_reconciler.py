@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 import pytest
-from batch_fakes.scheduler import FakeClocks, FakeClusterApi, FakeLog, FakeScheduler, cluster, job
+from support.batch_fakes.scheduler import FakeClocks, FakeClusterApi, FakeLog, FakeScheduler, cluster, job
 
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import Forbidden, QuotaExceeded, ServiceUnreachable

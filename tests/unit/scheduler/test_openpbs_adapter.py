@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from batch_fakes.scheduler import SERVER, FakeCommands
+from support.batch_fakes.scheduler import SERVER, FakeCommands
 
 from virtcloud.model.errors import SchedulerUnavailable
 from virtcloud.scheduler.command import CommandResult

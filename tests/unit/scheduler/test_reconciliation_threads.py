@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
-from real_sbf import running_sbf
+from support.programs.real_sbf import running_sbf
 
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec, ClusterState

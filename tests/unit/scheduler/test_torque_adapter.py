@@ -1,7 +1,7 @@
 """Tests of the parsers of Torque's output, with output in the documented form."""
 
 import pytest
-from batch_fakes.scheduler import SERVER, FakeCommands
+from support.batch_fakes.scheduler import SERVER, FakeCommands
 
 from virtcloud.model.errors import SchedulerUnavailable
 from virtcloud.scheduler.command import CommandResult

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from migrated import create_sqlite
+from support.migrated import create_sqlite
 
 DEVICE_LIBRARIES = {"lxml", "napalm", "ncclient", "netmiko", "paramiko", "pyeapi"}
 MIGRATION_LIBRARIES = {"alembic", "mako"}

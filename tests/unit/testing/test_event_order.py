@@ -10,7 +10,7 @@ import pytest
 
 from virtcloud.testing.fakepbs import BatchJobState, BatchSubmission, FakeBatch, FakeHost, HookDefinition, JobStatus
 
-RECORDINGS = Path(__file__).parents[2] / "pbs_recordings"
+RECORDINGS = Path(__file__).parents[2] / "recordings/pbs"
 REJECTING_HOOK = """
 import json, pbs
 e = pbs.event()

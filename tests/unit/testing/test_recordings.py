@@ -8,7 +8,7 @@ import pytest
 
 from virtcloud.testing.fakepbs import recorded_event, run_hook
 
-RECORDINGS = Path(__file__).parents[2] / "pbs_recordings"
+RECORDINGS = Path(__file__).parents[2] / "recordings/pbs"
 SCENES = (
     "array",
     "exechost-periodic",

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from sbf_fakes.world import World
+from support.sbf_fakes.world import World
 
 from sbf_service.bootstrap import SbfService
 from sbf_service.domain.image_rules import ImageLimits

@@ -3,9 +3,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.image_calls import QCOW2, add_url, content, files, upload
-from sbf_fakes.world import World, spec
+from support.sbf_fakes.http_calls import ask, problem
+from support.sbf_fakes.image_calls import QCOW2, add_url, content, files, upload
+from support.sbf_fakes.world import World, spec
 
 from sbf_service.store.cluster_tables import ClusterRow
 from virtcloud.model.access import Role

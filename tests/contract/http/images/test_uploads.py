@@ -3,9 +3,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import pytest
-from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.image_calls import QCOW2, add_url, content, files, upload
-from sbf_fakes.world import World
+from support.sbf_fakes.http_calls import ask, problem
+from support.sbf_fakes.image_calls import QCOW2, add_url, content, files, upload
+from support.sbf_fakes.world import World
 
 from sbf_service.bootstrap import SbfService
 from sbf_service.image_files import Upload

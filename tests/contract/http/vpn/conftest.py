@@ -2,8 +2,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sbf_fakes.vpn_world import furnish
-from sbf_fakes.world import World, make_world
+from support.sbf_fakes.vpn_world import furnish
+from support.sbf_fakes.world import World, make_world
 
 from virtcloud.model.access import Role
 

@@ -1,9 +1,9 @@
 import threading
 
 import pytest
-from sbf_fakes.http_calls import problem
-from sbf_fakes.vpn_world import CSR, devices, grants_of, make_profile, put
-from sbf_fakes.world import World, spec
+from support.sbf_fakes.http_calls import problem
+from support.sbf_fakes.vpn_world import CSR, devices, grants_of, make_profile, put
+from support.sbf_fakes.world import World, spec
 
 from sbf_service.domain.admission import RequestLimits
 from sbf_service.domain.vpn_authority import parse_device_key

@@ -15,8 +15,8 @@ import pytest
 import uvicorn
 from click.testing import CliRunner, Result
 from pydantic import SecretStr
-from sbf_fakes.vpn_world import furnish, gateway, grants_of, topology_with_gateways
-from sbf_fakes.world import World, make_world, spec
+from support.sbf_fakes.vpn_world import furnish, gateway, grants_of, topology_with_gateways
+from support.sbf_fakes.world import World, make_world, spec
 
 from sbf_service.server import make_server_config
 from virtcloud.cli import main

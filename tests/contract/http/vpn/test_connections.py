@@ -1,8 +1,8 @@
 import httpx
 import pytest
-from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.vpn_world import make_profile, put
-from sbf_fakes.world import World
+from support.sbf_fakes.http_calls import ask, problem
+from support.sbf_fakes.vpn_world import make_profile, put
+from support.sbf_fakes.world import World
 
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterState

@@ -1,7 +1,7 @@
 import pytest
-from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.vpn_world import devices, gateway, make_profile, put, stop_agents, topology_with_gateways
-from sbf_fakes.world import World, spec
+from support.sbf_fakes.http_calls import ask, problem
+from support.sbf_fakes.vpn_world import devices, gateway, make_profile, put, stop_agents, topology_with_gateways
+from support.sbf_fakes.world import World, spec
 
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterState

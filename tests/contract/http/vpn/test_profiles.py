@@ -9,8 +9,9 @@ from datetime import timedelta
 import httpx
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
-from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.vpn_world import (
+from sqlalchemy import select
+from support.sbf_fakes.http_calls import ask, problem
+from support.sbf_fakes.vpn_world import (
     CSR,
     devices,
     gateway,
@@ -21,8 +22,7 @@ from sbf_fakes.vpn_world import (
     stop_agents,
     topology_with_gateways,
 )
-from sbf_fakes.world import World
-from sqlalchemy import select
+from support.sbf_fakes.world import World
 
 from sbf_service.store.cluster_tables import ClusterRow
 from virtcloud.model.access import Role

@@ -3,9 +3,9 @@ from typing import Any
 
 import httpx
 import pytest
-from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.vpn_world import CSR, grants_of, make_profile
-from sbf_fakes.world import World, spec
+from support.sbf_fakes.http_calls import ask, problem
+from support.sbf_fakes.vpn_world import CSR, grants_of, make_profile
+from support.sbf_fakes.world import World, spec
 
 from sbf_service.store import vpn_profiles
 from sbf_service.store.unit_of_work import Unit

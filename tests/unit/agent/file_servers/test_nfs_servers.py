@@ -14,9 +14,9 @@ from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 import pytest
-from mount_namespace import is_disk_released, unshare_mounts
-from network_namespaces import Run
-from nfs_client import EXIST, INVAL, MINOR_VERS_MISMATCH, OK, OP_PUTROOTFH, ROFS, STALE, NfsClient
+from support.kernel.mount_namespace import is_disk_released, unshare_mounts
+from support.kernel.network_namespaces import Run
+from support.programs.nfs_client import EXIST, INVAL, MINOR_VERS_MISMATCH, OK, OP_PUTROOTFH, ROFS, STALE, NfsClient
 
 from virtcloud.agent.file_servers import nfs_probe, nfs_probe_program
 from virtcloud.agent.file_servers.ganesha_config import CONNECTIONS, PORT

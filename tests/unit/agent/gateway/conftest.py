@@ -4,11 +4,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import kernel_links
 import pytest
-from network_namespaces import Run
-from openvpn_world import UDP, GatewayWorld
-from vpn_documents import VpnAuthority
+from support.gateways.openvpn_world import UDP, GatewayWorld
+from support.gateways.vpn_documents import VpnAuthority
+from support.kernel import kernel_links
+from support.kernel.network_namespaces import Run
 
 from virtcloud.agent.network.kernel import NetlinkKernel
 from virtcloud.model.vpn import VpnProtocol

@@ -8,11 +8,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
 
-import kernel_links
-from fake_machine import FakeUplinkRecords
-from network_namespaces import Run
-from openvpn_world import LIMIT_S, TEST_FRAME, UDP, GatewayWorld, StockClient
-from vpn_documents import VpnAuthority, VpnDevice
+from support.fake_machine import FakeUplinkRecords
+from support.gateways.openvpn_world import LIMIT_S, TEST_FRAME, UDP, GatewayWorld, StockClient
+from support.gateways.vpn_documents import VpnAuthority, VpnDevice
+from support.kernel import kernel_links
+from support.kernel.network_namespaces import Run
 
 from virtcloud.agent.difference import compute_difference
 from virtcloud.agent.network.kernel import NetlinkKernel

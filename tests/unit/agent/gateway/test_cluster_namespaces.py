@@ -13,11 +13,11 @@ from tempfile import TemporaryDirectory
 from threading import Lock
 from typing import Any
 
-import kernel_links
 import pytest
-import routing_world
-from fake_machine import FakeUplinkRecords
-from network_namespaces import Run
+from support.fake_machine import FakeUplinkRecords
+from support.gateways import routing_world
+from support.kernel import kernel_links
+from support.kernel.network_namespaces import Run
 
 from virtcloud.agent.gateway import cluster_namespaces, namespace_requests
 from virtcloud.agent.gateway.cluster_namespaces import ClusterNamespaces

@@ -5,9 +5,9 @@ from contextlib import closing
 from datetime import timedelta
 
 import pytest
-from fake_openvpn import Device, FakeOpenvpn
-from simulated_gateway import SimulatedGateway
-from vpn_documents import make_server
+from support.gateways.fake_openvpn import Device, FakeOpenvpn
+from support.gateways.simulated_gateway import SimulatedGateway
+from support.gateways.vpn_documents import make_server
 
 from virtcloud.agent.gateway.device_control import STATUS_S
 from virtcloud.agent.gateway.openvpn_config import DEVICE_WAITS_S

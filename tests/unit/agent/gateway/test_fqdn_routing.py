@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mount_namespace import unshare_mounts
-from name_server import NameServer, use_name_server
-from routing_world import ADMINISTRATOR, GATEWAY, SERVER, Run, Surroundings, make_segment, run_gateway
+from support.gateways.routing_world import ADMINISTRATOR, GATEWAY, SERVER, Run, Surroundings, make_segment, run_gateway
+from support.kernel.mount_namespace import unshare_mounts
+from support.programs.name_server import NameServer, use_name_server
 
 from virtcloud.agent.gateway import fqdn_addresses, fqdn_answers
 from virtcloud.model.outside_use import MAX_NAME_ADDRESSES

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from vpn_documents import make_server
+from support.gateways.vpn_documents import make_server
 
 from virtcloud.agent.gateway.openvpn_config import DEVICE_WAITS_S, KEEPALIVE, ServerAccount, render_config
 from virtcloud.model.vpn import VpnProtocol

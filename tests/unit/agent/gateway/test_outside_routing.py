@@ -8,7 +8,16 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-from routing_world import ADMINISTRATOR, GATEWAY, ROUTER, SERVER, Run, Surroundings, make_segment, run_gateway
+from support.gateways.routing_world import (
+    ADMINISTRATOR,
+    GATEWAY,
+    ROUTER,
+    SERVER,
+    Run,
+    Surroundings,
+    make_segment,
+    run_gateway,
+)
 
 from virtcloud.agent.gateway import outside_links
 from virtcloud.agent.gateway.outside_difference import find_outside_faults

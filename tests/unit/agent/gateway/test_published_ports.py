@@ -15,7 +15,17 @@ from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address, ip_network
 
 import pytest
-from routing_world import ADMINISTRATOR, GATEWAY, NSENTER, ROUTER, SERVER, Run, Surroundings, make_segment, run_gateway
+from support.gateways.routing_world import (
+    ADMINISTRATOR,
+    GATEWAY,
+    NSENTER,
+    ROUTER,
+    SERVER,
+    Run,
+    Surroundings,
+    make_segment,
+    run_gateway,
+)
 
 from virtcloud.agent.gateway import outside_routing
 from virtcloud.agent.gateway.connection_table import remove_ended_connections

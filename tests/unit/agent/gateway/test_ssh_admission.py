@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from ssh_world import make_segment
+from support.gateways.ssh_world import make_segment
 
 from virtcloud.agent.gateway.ssh_admission import ProvenUser, SshSession, find_ended_ssh_sessions, find_target
 from virtcloud.model.errors import Forbidden

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from pydantic import SecretBytes
-from ssh_world import SECRET
+from support.gateways.ssh_world import SECRET
 
 from sbf_service.domain.ssh_authority import SshCertificate, parse_certified_key, sign_certificate
 from sbf_service.domain.ssh_key_pairs import derive_authority_key

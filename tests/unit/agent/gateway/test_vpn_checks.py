@@ -4,7 +4,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from vpn_documents import make_server
+from support.gateways.vpn_documents import make_server
 
 from virtcloud.agent.gateway import openvpn_processes
 from virtcloud.agent.gateway.vpn_checks import list_vpn_checks

@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from vpn_documents import make_server
+from support.gateways.vpn_documents import make_server
 
 from virtcloud.agent.difference import compute_difference
 from virtcloud.agent.gateway.admission import DeviceSession

@@ -15,8 +15,8 @@ from threading import Event, Thread
 from typing import Any
 
 import pytest
-from openvpn_world import OPENVPN, TCP, UDP, GatewayWorld
-from vpn_documents import PORTS, VpnAuthority
+from support.gateways.openvpn_world import OPENVPN, TCP, UDP, GatewayWorld
+from support.gateways.vpn_documents import PORTS, VpnAuthority
 
 from virtcloud.agent.gateway import connection_limits, openvpn_config
 from virtcloud.agent.gateway.connection_limits import ConnectionLimits

@@ -13,9 +13,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from openvpn_world import LIMIT_S, OPENVPN, TCP, TEST_FRAME, UDP, GatewayWorld, StockClient
-from processor_wait import Stopwatch
-from vpn_documents import VpnAuthority
+from support.gateways.openvpn_world import LIMIT_S, OPENVPN, TCP, TEST_FRAME, UDP, GatewayWorld, StockClient
+from support.gateways.vpn_documents import VpnAuthority
+from support.processor_wait import Stopwatch
 
 from virtcloud.agent.gateway.management_messages import NOTICE_S
 from virtcloud.agent.gateway.openvpn_config import DEVICES, MAX_MACS

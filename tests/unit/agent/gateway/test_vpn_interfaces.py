@@ -4,7 +4,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from network_namespaces import Run
+from support.kernel.network_namespaces import Run
 
 from virtcloud.agent.gateway.vpn_interfaces import VpnInterfaces
 from virtcloud.agent.network.kernel import NetlinkKernel

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from openvpn_world import OPENVPN, TCP, UDP, GatewayWorld
-from vpn_documents import PORTS, VpnAuthority, make_server
+from support.gateways.openvpn_world import OPENVPN, TCP, UDP, GatewayWorld
+from support.gateways.vpn_documents import PORTS, VpnAuthority, make_server
 
 from virtcloud.agent.files import write_durably
 from virtcloud.agent.gateway import openvpn_processes, vpn_gateway

@@ -2,9 +2,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from container_images import write_container_image
-from fake_machine import FakeGroups, FakeHypervisor, FakeRoots
-from image_host import FileServer, Host, serve_file
+from support.fake_machine import FakeGroups, FakeHypervisor, FakeRoots
+from support.hosts.container_images import write_container_image
+from support.hosts.image_host import FileServer, Host, serve_file
 
 from virtcloud.agent.guests.domain_preparation import GuestSettings
 from virtcloud.agent.guests.guests import LocalGuests

@@ -3,7 +3,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from container_images import write_container_image
+from support.hosts.container_images import write_container_image
 
 from virtcloud.agent.guests.admission_rules import AdmissionRules
 from virtcloud.agent.guests.images import read_image

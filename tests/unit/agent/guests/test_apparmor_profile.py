@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from seed_documents import seeded_guest
+from support.hosts.seed_documents import seeded_guest
 
 from virtcloud.agent.guests.domain_xml import render_domain
 from virtcloud.agent.guests.domains import DomainEnvironment

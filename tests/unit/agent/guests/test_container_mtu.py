@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
-from network_namespaces import Run
+from support.kernel.network_namespaces import Run
 
 from virtcloud.agent.guests.container_mtu import set_mtu_in
 from virtcloud.agent.network.kernel import NetlinkKernel

@@ -2,7 +2,7 @@ import os
 from pathlib import Path
 
 import pytest
-from seed_documents import CLUSTER_KEY, HOST_KEY, PUBLIC_KEY, SEED, seeded_guest, seeded_segment
+from support.hosts.seed_documents import CLUSTER_KEY, HOST_KEY, PUBLIC_KEY, SEED, seeded_guest, seeded_segment
 
 from virtcloud.agent.guests.container_seeds import write_container_seed
 from virtcloud.agent.guests.rooted_files import GuestRoot

@@ -4,8 +4,8 @@ from typing import Literal
 from xml.etree import ElementTree as ET
 
 import pytest
-from fake_machine import FakeGroups, FakeHypervisor, FakeRoots
-from seed_documents import seeded_guest, seeded_segment
+from support.fake_machine import FakeGroups, FakeHypervisor, FakeRoots
+from support.hosts.seed_documents import seeded_guest, seeded_segment
 
 from virtcloud.agent.difference import digest
 from virtcloud.agent.guests.domain_preparation import GuestSettings

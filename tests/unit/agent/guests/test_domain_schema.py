@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from lxml import etree
-from seed_documents import SEED
+from support.hosts.seed_documents import SEED
 
 from virtcloud.agent.guests.domain_xml import render_domain
 from virtcloud.agent.guests.domains import DomainEnvironment

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fake_machine import FakeHypervisor, FakeKernel, FakeUplinkRecords
+from support.fake_machine import FakeHypervisor, FakeKernel, FakeUplinkRecords
 
 from virtcloud.agent.guests import guest_files
 from virtcloud.agent.guests.domain_preparation import GuestSettings

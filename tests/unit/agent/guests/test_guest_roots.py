@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from network_namespaces import Run
+from support.kernel.network_namespaces import Run
 
 from virtcloud.agent.guests import guest_roots, mounts, shifted_owners
 from virtcloud.agent.guests.guest_roots import GuestRoots

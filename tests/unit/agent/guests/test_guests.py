@@ -6,8 +6,8 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from fake_machine import FakeGroups, FakeHypervisor, FakeKernel, FakeRoots, FakeUplinkRecords
-from seed_documents import seeded_guest, seeded_segment
+from support.fake_machine import FakeGroups, FakeHypervisor, FakeKernel, FakeRoots, FakeUplinkRecords
+from support.hosts.seed_documents import seeded_guest, seeded_segment
 
 from virtcloud.agent.difference import compute_difference, digest
 from virtcloud.agent.guests.domain_preparation import GuestSettings

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from image_host import MIB, FileServer, Host
+from support.hosts.image_host import MIB, FileServer, Host
 
 from virtcloud.agent.guests import unpack_program
 from virtcloud.agent.guests.images import LxcImage

@@ -16,9 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import image_host
 import pytest
-from image_host import IMAGE, QCOW2, FileServer, Host, serve_file
+from support.hosts import image_host
+from support.hosts.image_host import IMAGE, QCOW2, FileServer, Host, serve_file
 
 from virtcloud.agent.guests import image_cache, image_folder, url_transfers
 from virtcloud.agent.guests.fetch_states import identify_fetch
@@ -361,7 +361,7 @@ PROGRAM = """
 import sys, threading
 from pathlib import Path
 sys.path[:0] = sys.argv[3:]
-from image_host import FileServer, Host, IMAGE
+from support.hosts.image_host import FileServer, Host, IMAGE
 host = Host(Path(sys.argv[1]), FileServer(url=sys.argv[2]))
 try:
     host.cache.require(IMAGE, host.source(), host.path / "guests/g1")
@@ -375,7 +375,7 @@ def test_a_killed_agent_leaves_no_incomplete_image(host: Host, server: FileServe
     server.cuts, server.stalls = [1000], True
     source = host.source()
     code = PROGRAM.replace("host.source()", f"host.source().model_copy(update={{'sha256': '{source.sha256}'}})")
-    argv = [sys.executable, "-c", code, str(host.path), server.url, str(Path(image_host.__file__).parent)]
+    argv = [sys.executable, "-c", code, str(host.path), server.url, str(Path(image_host.__file__).parents[2])]
     partial = host.path / f"images/.partial-{identify_fetch(IMAGE, source)}"
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as agent:  # noqa: S603 - our own
         while agent.poll() is None and not (partial.exists() and partial.stat().st_size == 1000):

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fake_machine import FakeHypervisor
-from image_host import QCOW2, Host
+from support.fake_machine import FakeHypervisor
+from support.hosts.image_host import QCOW2, Host
 
 from virtcloud.agent.guests import domain_preparation
 from virtcloud.agent.guests.domain_preparation import GuestSettings

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from container_images import write_container_image
+from support.hosts.container_images import write_container_image
 
 from virtcloud.agent.guests.images import LxcImage, read_image
 from virtcloud.model.errors import Refused

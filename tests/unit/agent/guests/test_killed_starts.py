@@ -8,9 +8,9 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from container_images import write_container_image
-from fake_machine import FakeElementApi, FakeGroups, FakeHypervisor, FakeKernel, FakeUplinkRecords
-from network_namespaces import Run
+from support.fake_machine import FakeElementApi, FakeGroups, FakeHypervisor, FakeKernel, FakeUplinkRecords
+from support.hosts.container_images import write_container_image
+from support.kernel.network_namespaces import Run
 
 from virtcloud.agent.guests.domain_preparation import GuestSettings
 from virtcloud.agent.guests.guests import LocalGuests

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from seed_documents import PUBLIC_KEY, seeded_guest, seeded_segment
+from support.hosts.seed_documents import PUBLIC_KEY, seeded_guest, seeded_segment
 
 from virtcloud.agent.guests.peer_files import full_name, hash_peer_files, render_peer_files
 

@@ -15,8 +15,8 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from network_namespaces import Run
-from seed_documents import CLUSTER_KEY, HOST_KEY, PUBLIC_KEY, seeded_guest, seeded_segment
+from support.hosts.seed_documents import CLUSTER_KEY, HOST_KEY, PUBLIC_KEY, seeded_guest, seeded_segment
+from support.kernel.network_namespaces import Run
 
 from virtcloud.agent.files import write_durably
 from virtcloud.agent.guests import image_cache, mounts

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from network_namespaces import Run
+from support.kernel.network_namespaces import Run
 
 from virtcloud.agent.guests import mounts, root_archives
 from virtcloud.agent.guests.guest_roots import GuestRoots

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from seed_documents import CLUSTER_KEY, HOST_KEY, PUBLIC_KEY, SEED, seeded_guest, seeded_segment
+from support.hosts.seed_documents import CLUSTER_KEY, HOST_KEY, PUBLIC_KEY, SEED, seeded_guest, seeded_segment
 
 from virtcloud.agent.guests.peer_files import render_peer_files
 from virtcloud.agent.guests.seeds import NoCloudData, render_network_config, render_nocloud

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from container_images import write_container_image
-from fake_machine import FakeElementApi, FakeGroups, FakeHypervisor, FakeKernel, FakeRoots, FakeUplinkRecords
+from support.fake_machine import FakeElementApi, FakeGroups, FakeHypervisor, FakeKernel, FakeRoots, FakeUplinkRecords
+from support.hosts.container_images import write_container_image
 
 from virtcloud.agent.guests.domain_preparation import GuestSettings
 from virtcloud.agent.guests.guests import LocalGuests

@@ -3,7 +3,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from dnsmasq_world import (
+from scapy.layers.dhcp import BOOTP, DHCP
+from scapy.layers.dhcp6 import DHCP6_Advertise, DHCP6OptIA_NA
+from scapy.layers.inet6 import ICMPv6ND_RA, ICMPv6ND_RS, ICMPv6NDOptPrefixInfo, IPv6
+from scapy.layers.l2 import ARP, Ether
+from support.hosts.dnsmasq_world import (
     BROADCAST,
     GUEST4,
     GUEST6,
@@ -21,11 +25,7 @@ from dnsmasq_world import (
     resolve,
     solicit,
 )
-from network_namespaces import Run
-from scapy.layers.dhcp import BOOTP, DHCP
-from scapy.layers.dhcp6 import DHCP6_Advertise, DHCP6OptIA_NA
-from scapy.layers.inet6 import ICMPv6ND_RA, ICMPv6ND_RS, ICMPv6NDOptPrefixInfo, IPv6
-from scapy.layers.l2 import ARP, Ether
+from support.kernel.network_namespaces import Run
 
 pytestmark = pytest.mark.skipif(shutil.which("dnsmasq") is None, reason="NOT TESTED: dnsmasq-base is not installed")
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import kernel_links
 import pytest
-from dnsmasq_world import LIMIT_S, World, make_runner, make_segment, resolve
-from network_namespaces import Run
+from support.hosts.dnsmasq_world import LIMIT_S, World, make_runner, make_segment, resolve
+from support.kernel import kernel_links
+from support.kernel.network_namespaces import Run
 
 from virtcloud.agent.host_services import dnsmasq_config, dnsmasq_servers
 from virtcloud.agent.host_services.dnsmasq_servers import DnsmasqServers

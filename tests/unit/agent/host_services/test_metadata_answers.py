@@ -6,15 +6,25 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-import kernel_links
 import pytest
-from metadata_world import FIRST, LIMIT_S, NO_ANSWER, SECOND, SHORT_S, World, add_address, make_runner, make_segment
-from network_namespaces import Run
 from scapy.layers.dhcp import BOOTP, DHCP
 from scapy.layers.inet import IP, TCP, UDP, fragment
 from scapy.layers.inet6 import ICMPv6ND_NA, ICMPv6ND_NS, ICMPv6NDOptDstLLAddr, IPv6
 from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Packet
+from support.hosts.metadata_world import (
+    FIRST,
+    LIMIT_S,
+    NO_ANSWER,
+    SECOND,
+    SHORT_S,
+    World,
+    add_address,
+    make_runner,
+    make_segment,
+)
+from support.kernel import kernel_links
+from support.kernel.network_namespaces import Run
 
 from virtcloud.agent.host_services.dnsmasq_config import ADDRESS, ADDRESS6, MAC
 from virtcloud.agent.host_services.guest_identity import BURST

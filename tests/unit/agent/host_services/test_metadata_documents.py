@@ -2,7 +2,7 @@
 
 import pytest
 import yaml
-from seed_documents import HOST_KEY, PUBLIC_KEY, seeded_guest, seeded_segment
+from support.hosts.seed_documents import HOST_KEY, PUBLIC_KEY, seeded_guest, seeded_segment
 
 from virtcloud.agent.guests.peer_files import render_peer_files
 from virtcloud.agent.guests.seeds import render_nocloud

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from metadata_world import LIMIT_S, World, make_runner, make_segment
-from network_namespaces import Run
+from support.hosts.metadata_world import LIMIT_S, World, make_runner, make_segment
+from support.kernel.network_namespaces import Run
 
 from virtcloud.agent.host_services.dnsmasq_servers import DnsmasqServers
 from virtcloud.model.errors import Refused

@@ -7,8 +7,8 @@ from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 import pytest
-from fake_machine import FakeMounts
-from old_python import assert_syntax_of_python_3_6
+from support.fake_machine import FakeMounts
+from support.old_python import assert_syntax_of_python_3_6
 
 from virtcloud.agent.job_access import connect_program, job_files
 from virtcloud.agent.job_access.access import JobAccess, list_host_addresses

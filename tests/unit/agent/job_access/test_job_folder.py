@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from network_namespaces import Run
+from support.kernel.network_namespaces import Run
 
 from virtcloud.agent.job_access.job_folder import JobFolders, TmpfsMounts
 from virtcloud.model.errors import Refused

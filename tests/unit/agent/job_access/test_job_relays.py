@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import kernel_links
 import pytest
-from job_access_host import JOB, UID, Host, as_user, job_access, kill_relay, open_host
-from network_namespaces import Run
+from support.hosts.job_access_host import JOB, UID, Host, as_user, job_access, kill_relay, open_host
+from support.kernel import kernel_links
+from support.kernel.network_namespaces import Run
 
 from virtcloud.agent.job_access import connect_program
 from virtcloud.agent.job_access.connect_program import request_connection

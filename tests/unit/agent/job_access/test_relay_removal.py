@@ -9,10 +9,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from fake_machine import FakeUplinkRecords
-from job_access_host import JOB, UID, is_alive, open_host, require_listener_pid
-from mount_namespace import dead_file_server, run_with_own_mounts
-from network_namespaces import Run
+from support.fake_machine import FakeUplinkRecords
+from support.hosts.job_access_host import JOB, UID, is_alive, open_host, require_listener_pid
+from support.kernel.mount_namespace import dead_file_server, run_with_own_mounts
+from support.kernel.network_namespaces import Run
 
 from virtcloud.agent.job_access import relay_processes, relay_program
 from virtcloud.agent.job_access.relay_processes import find_listener_pid, start_relay

@@ -2,7 +2,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from job_socket_agent import FakeBridges, FakeProber
+from support.hosts.job_socket_agent import FakeBridges, FakeProber
 
 from virtcloud.agent.job_socket.job_records import JobRecord
 from virtcloud.agent.job_socket.start_barrier import BarrierResult, BarrierState, StartBarrier, waiting_for

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from job_socket_agent import FakeBridges
+from support.hosts.job_socket_agent import FakeBridges
 
 from virtcloud.agent.job_access.access import JobAccess, ScriptEnvironment
 from virtcloud.agent.job_socket.job_record_store import JobRecordStore

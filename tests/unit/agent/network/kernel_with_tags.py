@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import kernel_links
-from fake_machine import FakeUplinkRecords
-from network_namespaces import Run
+from support.fake_machine import FakeUplinkRecords
+from support.kernel import kernel_links
+from support.kernel.network_namespaces import Run
 
 from virtcloud.agent.network.interfaces import KernelInterface
 from virtcloud.agent.network.kernel import NetlinkKernel

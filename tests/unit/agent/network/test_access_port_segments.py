@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fake_machine import FakeKernel, FakeUplinkRecords
-from fake_machine.host import NEW_INTERFACE_IP
+from support.fake_machine import FakeKernel, FakeUplinkRecords
+from support.fake_machine.host import NEW_INTERFACE_IP
 
 from virtcloud.agent.difference import compute_difference
 from virtcloud.agent.network.interfaces import HostIpSettings, UplinkRecord, UplinkRecordFiles

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from ipaddress import IPv4Address, IPv6Address
 
 import pytest
-from network_namespaces import Run
+from support.kernel.network_namespaces import Run
 
 from virtcloud.agent.network.address_probe import ARP, AddressProbe
 from virtcloud.agent.network.kernel import NetlinkKernel

@@ -2,8 +2,8 @@
 
 import time
 
-from guest_attacks import build_routed_frames
-from guest_filter_wire import (
+from support.hosts.guest_attacks import build_routed_frames
+from support.kernel.guest_filter_wire import (
     ADDRESS_ATTACKS,
     ADDRESSED_DEVICES,
     ATTACKS,
@@ -21,7 +21,7 @@ from guest_filter_wire import (
     find_passing,
     set_filters,
 )
-from network_namespaces import Run
+from support.kernel.network_namespaces import Run
 
 from virtcloud.agent.network.guest_filter_rules import BROADCASTS_PER_S
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from guest_filter_wire import (
+from support.kernel.guest_filter_wire import (
     ADDRESSED_DEVICES,
     ATTACKS,
     GUEST_MAC,
@@ -15,7 +15,7 @@ from guest_filter_wire import (
     connected,
     find_passing,
 )
-from network_namespaces import Run
+from support.kernel.network_namespaces import Run
 
 from virtcloud.agent.gateway import namespace_program
 from virtcloud.agent.gateway.outside_difference import ObservedOutside, RouteOutside, find_outside_changes

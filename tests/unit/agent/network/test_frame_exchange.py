@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from network_namespaces import Run
+from support.kernel.network_namespaces import Run
 
 from virtcloud.agent.network.frame_exchange import (
     ETHER_TYPE,

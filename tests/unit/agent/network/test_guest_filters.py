@@ -2,8 +2,8 @@ import time
 from typing import Literal
 
 import pytest
-from guest_attacks import OTHER4, OTHER6, OWN4, OWN6
-from guest_filter_wire import (
+from support.hosts.guest_attacks import OTHER4, OTHER6, OWN4, OWN6
+from support.kernel.guest_filter_wire import (
     ADDRESS_ATTACKS,
     ATTACKS,
     BROADCAST,
@@ -21,7 +21,7 @@ from guest_filter_wire import (
     find_passing,
     set_filters,
 )
-from network_namespaces import Run
+from support.kernel.network_namespaces import Run
 
 from virtcloud.agent.network import names
 from virtcloud.agent.network.guest_filter_rules import BROADCASTS_PER_S, GUEST, MULTICASTS_PER_S, RULES

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from ipaddress import IPv4Address, IPv6Address
 
-import kernel_links
-from network_namespaces import Run
+from support.kernel import kernel_links
+from support.kernel.network_namespaces import Run
 
 from virtcloud.agent.network.kernel import NetlinkKernel
 

@@ -1,6 +1,6 @@
 """Tests of interfaces without an ownership alias, which an agent leaves if it is killed while it creates them."""
 
-from fake_machine import FakeKernel, FakeUplinkRecords
+from support.fake_machine import FakeKernel, FakeUplinkRecords
 
 from virtcloud.agent.difference import compute_difference
 from virtcloud.agent.host_conclusions import has_drifted

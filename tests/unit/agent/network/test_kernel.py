@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import kernel_links
 import pytest
-from fake_machine import FakeUplinkRecords
-from network_namespaces import Run
 from pyroute2.netlink.exceptions import NetlinkDumpInterrupted
 from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
+from support.fake_machine import FakeUplinkRecords
+from support.kernel import kernel_links
+from support.kernel.network_namespaces import Run
 
 from virtcloud.agent.network import kernel as kernel_module
 from virtcloud.agent.network import netlink_dumps

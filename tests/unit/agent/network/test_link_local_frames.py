@@ -9,8 +9,8 @@ import socket
 import time
 from contextlib import closing, suppress
 
-import kernel_links
-from network_namespaces import Run
+from support.kernel import kernel_links
+from support.kernel.network_namespaces import Run
 
 from virtcloud.agent.network.kernel import NetlinkKernel
 

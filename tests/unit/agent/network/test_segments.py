@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from fake_machine import FakeKernel, FakeUplinkRecords
+from support.fake_machine import FakeKernel, FakeUplinkRecords
 
 from virtcloud.agent.difference import compute_difference
 from virtcloud.agent.network import names

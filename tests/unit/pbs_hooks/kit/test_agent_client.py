@@ -3,7 +3,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fake_agent import FakeAnswer, FakeRequest, agent_socket
+from support.programs.fake_agent import FakeAnswer, FakeRequest, agent_socket
 
 from pbs_hooks.kit.agent_client import AgentRefused, AgentUnreachable, ask_agent
 

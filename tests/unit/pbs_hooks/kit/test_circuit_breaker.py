@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
-from batch_fakes.scripted_sbf import ScriptedSbf
+from support.batch_fakes.scripted_sbf import ScriptedSbf
 
 from pbs_hooks.kit import http_exchange, sbf_client
 from pbs_hooks.kit.deadline import Deadline

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from batch_fakes.scripted_sbf import problem, scripted_sbf
+from support.batch_fakes.scripted_sbf import problem, scripted_sbf
 
 from pbs_hooks.kit import http_exchange
 from pbs_hooks.kit.deadline import ChildError, Deadline, DeadlineExceeded, run_in_child

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from mount_namespace import dead_file_server, run_with_own_mounts
+from support.kernel.mount_namespace import dead_file_server, run_with_own_mounts
 
 from pbs_hooks.kit import user_keys
 from pbs_hooks.kit.deadline import ChildError

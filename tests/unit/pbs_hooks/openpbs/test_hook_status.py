@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from batch_fakes.pbs_server import FakePbsServer, with_program
+from support.batch_fakes.pbs_server import FakePbsServer, with_program
 
 from pbs_hooks.openpbs import hook_status, install
 from pbs_hooks.openpbs.install import HookSources

@@ -3,8 +3,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from batch_fakes.pbs_server import FakePbsServer, with_program
 from click.testing import CliRunner
+from support.batch_fakes.pbs_server import FakePbsServer, with_program
 
 from pbs_hooks.openpbs import install, qmgr
 from pbs_hooks.openpbs.install import HookSources, RequestedSettings

@@ -11,7 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_agent import BUSY, FACTS, FakeAgent, FakeAnswer, agent_socket, answer_first_request, fake_agent
+from support.programs.fake_agent import (
+    BUSY,
+    FACTS,
+    FakeAgent,
+    FakeAnswer,
+    agent_socket,
+    answer_first_request,
+    fake_agent,
+)
 
 from pbs_hooks.bundle import bundle_hook
 from virtcloud.testing.fakepbs import HookEvent, HookJob, HookOutcome, run_hook

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from fake_agent import FakeAgent, fake_agent
+from support.programs.fake_agent import FakeAgent, fake_agent
 
 from pbs_hooks.bundle import bundle_hook
 from virtcloud.testing.fakepbs import (

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from batch_fakes.scripted_sbf import ScriptedSbf, problem
+from support.batch_fakes.scripted_sbf import ScriptedSbf, problem
 
 from pbs_hooks.kit.hook_settings import validate_settings
 from pbs_hooks.openpbs.hooks import runjob

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from batch_fakes.scripted_sbf import ScriptedSbf, problem
-from batch_fakes.server_hook import ServerHook, logged
+from support.batch_fakes.scripted_sbf import ScriptedSbf, problem
+from support.batch_fakes.server_hook import ServerHook, logged
 
 from pbs_hooks.openpbs.hooks import runjob
 from pbs_hooks.openpbs.hooks.openpbs_settings import MOM_SETTINGS
@@ -34,7 +34,7 @@ def member(key: str, *addresses: str) -> dict[str, object]:
 def test_the_cluster_is_requested_for_the_next_run_number(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
     """PBS passes the number of the last run to the server hook, and the number of the current run to the MoM hook.
 
-    A recording shows both numbers (tests/pbs_recordings/qrerun).
+    A recording shows both numbers (tests/recordings/pbs/qrerun).
     """
     sbf.say(PUT, MADE)
     found = server_hook.start("image=debian12:subnet=10.0.0.0/24", run_version=1)

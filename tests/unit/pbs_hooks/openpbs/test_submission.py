@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from batch_fakes.scripted_sbf import ScriptedSbf
-from batch_fakes.server_hook import SHAPE, ServerHook, hook, logged
+from support.batch_fakes.scripted_sbf import ScriptedSbf
+from support.batch_fakes.server_hook import SHAPE, ServerHook, hook, logged
 
 from virtcloud.testing.fakepbs import HookJob
 

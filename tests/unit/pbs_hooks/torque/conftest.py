@@ -3,7 +3,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from batch_fakes.torque_host import TorqueHost, run_torque_host
+from support.batch_fakes.torque_host import TorqueHost, run_torque_host
 
 
 @pytest.fixture

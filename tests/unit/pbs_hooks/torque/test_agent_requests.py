@@ -1,6 +1,6 @@
 import pytest
-from batch_fakes.torque_host import ScriptResult, TorqueHost
-from fake_agent import BUSY
+from support.batch_fakes.torque_host import ScriptResult, TorqueHost
+from support.programs.fake_agent import BUSY
 
 
 @pytest.mark.parametrize(("script", "do"), [("prologue", "up"), ("prologue", "state"), ("prologue.parallel", "list")])

@@ -3,8 +3,16 @@
 import getpass
 
 import pytest
-from batch_fakes.torque_host import UNKNOWN, SbfCall, ScriptResult, TorqueHost, listed, problem, script_job_states
-from fake_agent import BUSY, FakeAnswer
+from support.batch_fakes.torque_host import (
+    UNKNOWN,
+    SbfCall,
+    ScriptResult,
+    TorqueHost,
+    listed,
+    problem,
+    script_job_states,
+)
+from support.programs.fake_agent import BUSY, FakeAnswer
 
 from pbs_hooks.torque.scripts import prologue_epilogue
 

@@ -6,7 +6,7 @@ A sister is a host of a job other than the job's first host.
 import getpass
 
 import pytest
-from batch_fakes.torque_host import (
+from support.batch_fakes.torque_host import (
     FACTS,
     REQUEST,
     RESOURCES,

@@ -2,8 +2,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import combinations
 
 import pytest
-from sbf_fakes.console_server import university
-from sbf_fakes.world import site, spec, three_edges
+from support.sbf_fakes.console_server import university
+from support.sbf_fakes.world import site, spec, three_edges
 
 from sbf_service.console.drawing.pool_strip import MAX_CELLS, VlanUse, draw_pool
 from sbf_service.console.drawing.scene import Box, Scene, assign_lanes, shorten

@@ -1,7 +1,7 @@
 """Tests of repeated and late requests for the same cluster key."""
 
 import pytest
-from sbf_fakes.world import spec
+from support.sbf_fakes.world import spec
 
 from sbf_service.domain.idempotency import (
     AttemptBlocked,

@@ -3,7 +3,7 @@
 from itertools import permutations
 
 import pytest
-from sbf_fakes.world import spec, three_edges, three_sites
+from support.sbf_fakes.world import spec, three_edges, three_sites
 
 from sbf_service.domain.path_verification import choose_size, decide_pace, find_route, judge_paths, list_hosts
 from sbf_service.domain.paths import ClusterNetwork, LiveCluster

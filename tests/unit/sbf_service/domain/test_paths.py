@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sbf_fakes.world import spec, three_sites
+from support.sbf_fakes.world import spec, three_sites
 
 from sbf_service.domain.paths import find_path_ports, find_sites
 from virtcloud.model.errors import Conflict, NotFound

@@ -4,7 +4,7 @@ from itertools import chain
 
 import pytest
 from pydantic import ValidationError
-from sbf_fakes.world import three_sites
+from support.sbf_fakes.world import three_sites
 
 from sbf_service.domain.paths import find_path_ports
 from virtcloud.model.cluster import ClusterSpec

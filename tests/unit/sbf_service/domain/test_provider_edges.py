@@ -1,6 +1,6 @@
 import pytest
 from pydantic import ValidationError
-from sbf_fakes.world import spec
+from support.sbf_fakes.world import spec
 
 from sbf_service.domain.paths import LiveCluster, choose_transport, find_path_ports
 from sbf_service.domain.wanted import compute_wanted

@@ -3,7 +3,7 @@ from threading import Event, Thread
 from typing import Any
 
 import pytest
-from sbf_fakes.world import spec, three_edges, three_sites
+from support.sbf_fakes.world import spec, three_edges, three_sites
 
 from sbf_service.domain.paths import LiveCluster
 from sbf_service.domain.topology_change import TopologyChange

@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from pydantic import SecretBytes
-from sbf_fakes.vpn_world import CSR
+from support.sbf_fakes.vpn_world import CSR
 
 from sbf_service.domain.tls_crypt_keys import make_client_key, make_server_key
 from sbf_service.domain.vpn_authority import (

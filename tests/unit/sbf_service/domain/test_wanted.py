@@ -1,7 +1,7 @@
 from dataclasses import replace
 from typing import Any
 
-from sbf_fakes.world import spec, three_sites
+from support.sbf_fakes.world import spec, three_sites
 
 from sbf_service.domain.paths import LiveCluster, list_elements
 from sbf_service.domain.wanted import compute_wanted, derive_mac

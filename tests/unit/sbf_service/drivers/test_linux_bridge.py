@@ -5,7 +5,7 @@ that SBF must close (``SwitchObserved``).
 """
 
 import pytest
-from sbf_fakes.linux_switch import LinuxLine, LinuxSwitch
+from support.sbf_fakes.linux_switch import LinuxLine, LinuxSwitch
 
 from sbf_service.drivers.contract import SwitchScope
 from sbf_service.drivers.switch.linux_bridge import (

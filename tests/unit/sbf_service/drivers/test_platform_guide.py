@@ -5,8 +5,8 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-from emulators.ssh_server import listening
-from emulators.switch_bench import login_for
+from support.emulators.ssh_server import listening
+from support.emulators.switch_bench import login_for
 
 from sbf_service.drivers.contract import SwitchScope
 from sbf_service.drivers.switch.command_line_switch import CommandLineSwitch

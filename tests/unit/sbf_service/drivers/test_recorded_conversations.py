@@ -1,4 +1,4 @@
-"""The dialects parse recorded answers of switches (tests/recordings) and render the recorded commands."""
+"""The dialects parse recorded answers of switches (tests/recordings/switches) and render the recorded commands."""
 
 import pytest
 from recordings import RECORDS

@@ -11,7 +11,7 @@ import pytest
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
-from sbf_fakes.world import three_sites
+from support.sbf_fakes.world import three_sites
 
 from sbf_service.http.topology_bodies import (
     SENT_PIECE,

@@ -1,5 +1,5 @@
 import pytest
-from sbf_fakes.readings import read_edge
+from support.sbf_fakes.readings import read_edge
 
 from sbf_service.drivers.contract import EdgeScope
 from sbf_service.reconcile.read_back import check_edge_scope

@@ -1,7 +1,7 @@
 """Tests of the scope check before a change of a switch, and of the read-back check after the change."""
 
 import pytest
-from sbf_fakes.readings import read_switch
+from support.sbf_fakes.readings import read_switch
 
 from sbf_service.drivers.contract import SwitchScope
 from sbf_service.reconcile.read_back import check_switch_scope

@@ -3,9 +3,9 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import pytest
-from kernel_links import find_index, link
-from network_namespaces import Run
-from ssh_world import SshWorld, make_segment
+from support.gateways.ssh_world import SshWorld, make_segment
+from support.kernel.kernel_links import find_index, link
+from support.kernel.network_namespaces import Run
 
 from virtcloud.agent.gateway import ssh_requests
 from virtcloud.agent.host_services.server_isolation import join_network_namespace

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from processor_wait import Stopwatch
 from pydantic import SecretBytes
-from ssh_world import LISTENER, SshWorld, StockSsh, make_segment, opened
+from support.gateways.ssh_world import LISTENER, SshWorld, StockSsh, make_segment, opened
+from support.processor_wait import Stopwatch
 
 from virtcloud.agent.gateway import ssh_requests
 

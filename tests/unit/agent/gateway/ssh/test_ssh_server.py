@@ -18,10 +18,10 @@ from typing import TypeVar
 from unittest.mock import Mock
 
 import pytest
-from kernel_links import find_index, link
-from mount_namespace import is_disk_released, unshare_mounts
-from network_namespaces import Run
-from ssh_world import GATEWAY, LISTENER, SECRET, SshWorld, StockSsh, make_segment, opened
+from support.gateways.ssh_world import GATEWAY, LISTENER, SECRET, SshWorld, StockSsh, make_segment, opened
+from support.kernel.kernel_links import find_index, link
+from support.kernel.mount_namespace import is_disk_released, unshare_mounts
+from support.kernel.network_namespaces import Run
 
 from sbf_service.domain.ssh_authority import make_ssh_server
 from virtcloud.agent.gateway import ssh_gateway, ssh_requests, ssh_sessions, sshd_config

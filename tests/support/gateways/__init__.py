@@ -1,0 +1,1 @@
+"""Gateways: simulated ones, and real ones with OpenVPN, sshd and routers."""

@@ -1,0 +1,1 @@
+"""Machines and packages for tests of the installation."""

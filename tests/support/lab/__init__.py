@@ -1,0 +1,1 @@
+"""Helpers for tests in a real lab."""

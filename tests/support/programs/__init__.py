@@ -1,0 +1,1 @@
+"""Programs that tests start: PostgreSQL, Open vSwitch, SBF, sshd, and small servers."""
