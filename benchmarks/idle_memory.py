@@ -14,11 +14,11 @@ from benchmarks.installation import request, serving, sqlite, topology
 from benchmarks.measurement import Measurement
 from sbf_service.bootstrap import SbfService, build_service
 from sbf_service.settings import ServiceSettings
-from sbf_service.store.cluster_creation import put_cluster
-from sbf_service.store.confirmations import confirm_revision
-from sbf_service.store.elements import make_element_views
-from sbf_service.store.pools import put_pool
-from sbf_service.store.topology import put_topology
+from sbf_service.store.clusters.cluster_creation import put_cluster
+from sbf_service.store.elements.confirmations import confirm_revision
+from sbf_service.store.elements.elements import make_element_views
+from sbf_service.store.topology.topology import put_topology
+from sbf_service.store.vlans.pools import put_pool
 from virtcloud.model.cluster import ClusterRequest
 from virtcloud.model.element_views import Pool
 from virtcloud.model.topology import Topology

@@ -21,13 +21,13 @@ from typing import Any
 
 from benchmarks.installation import databases, topology
 from benchmarks.measurement import TIMES, Measurement
-from sbf_service.store import cluster_creation
-from sbf_service.store.cluster_creation import put_cluster
-from sbf_service.store.database import make_engine
-from sbf_service.store.database_migration import migrate
-from sbf_service.store.pools import put_pool
+from sbf_service.store.clusters import cluster_creation
+from sbf_service.store.clusters.cluster_creation import put_cluster
+from sbf_service.store.connections.database import make_engine
+from sbf_service.store.maintenance.database_migration import migrate
 from sbf_service.store.store import Store
-from sbf_service.store.topology import put_topology
+from sbf_service.store.topology.topology import put_topology
+from sbf_service.store.vlans.pools import put_pool
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec
 from virtcloud.model.element import Device
 from virtcloud.model.element_views import Pool

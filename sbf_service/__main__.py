@@ -28,11 +28,11 @@ from sbf_service.local_files import ensure_database_file, private_file
 from sbf_service.log import get_log, log_to_stderr
 from sbf_service.settings import ServiceSettings
 from sbf_service.settings_reload import EarlyReloads, copy_settings
-from sbf_service.store.database import make_engine, probe_write
-from sbf_service.store.database_migration import is_of_other_version, migrate
-from sbf_service.store.replica_lock import hold_replica_name, hold_whole_database
+from sbf_service.store.connections.database import make_engine, probe_write
+from sbf_service.store.connections.replica_lock import hold_replica_name, hold_whole_database
+from sbf_service.store.maintenance.database_migration import is_of_other_version, migrate
 from sbf_service.store.store import Store
-from sbf_service.store.tokens import create_token, find_unknown_holder
+from sbf_service.store.users.tokens import create_token, find_unknown_holder
 from virtcloud.model.access import Role, TokenRequest
 from virtcloud.otlp_tracing import tracing
 

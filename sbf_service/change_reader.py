@@ -14,10 +14,10 @@ from threading import Thread
 
 from sbf_service.change_feed import ChangeFeed
 from sbf_service.log import get_log
-from sbf_service.store.change_notices import Doorbell, NoticeListener, listen_for_notices
 from sbf_service.store.store import Store
-from sbf_service.store.tokens import TOKENS_TOPIC
-from sbf_service.store.topic_versions import Versions, find_outdated_topics
+from sbf_service.store.transactions.change_notices import Doorbell, NoticeListener, listen_for_notices
+from sbf_service.store.transactions.topic_versions import Versions, find_outdated_topics
+from sbf_service.store.users.tokens import TOKENS_TOPIC
 from virtcloud.model.errors import DatabaseUnavailable
 
 SLOW_POLL_S = 15.0

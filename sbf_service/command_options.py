@@ -35,7 +35,7 @@ def report_bad_input(program: str = "sbf") -> Iterator[None]:
     except ValidationError as error:
         _exit_bad_input(program, "\n".join(explain_validation_error(fault) for fault in error.errors()))
     except DatabaseUnavailable as error:
-        from sbf_service.store.database import explain_error  # noqa: PLC0415 - slow to load
+        from sbf_service.store.connections.database import explain_error  # noqa: PLC0415 - slow to load
 
         _exit_bad_input(program, f"the database cannot be used: {explain_error(error.__cause__ or error)}")
     except VirtcloudError as error:

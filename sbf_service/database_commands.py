@@ -9,10 +9,10 @@ from sqlalchemy import Engine
 
 from sbf_service.command_options import CONFIG, describe_database, load_settings, name_caller, report_bad_input
 from sbf_service.local_files import ensure_database_file
-from sbf_service.store.database import make_engine
-from sbf_service.store.database_migration import check_migrated, migrate
-from sbf_service.store.metric_counts import BACKUP_TIME, record_service_time
-from sbf_service.store.replica_lock import hold_whole_database
+from sbf_service.store.connections.database import make_engine
+from sbf_service.store.connections.replica_lock import hold_whole_database
+from sbf_service.store.maintenance.database_migration import check_migrated, migrate
+from sbf_service.store.maintenance.metric_counts import BACKUP_TIME, record_service_time
 from sbf_service.store.store import Store
 from virtcloud.model.errors import BadInput, VirtcloudError
 from virtcloud.model.message_text import count_of
@@ -35,7 +35,7 @@ def backup(file: Path, config: Path | None) -> None:
 
     Example: sbf backup /var/backups/sbf-$(date +%F).backup
     """
-    from sbf_service.store.backup import write_backup  # noqa: PLC0415 - other commands do not need it
+    from sbf_service.store.maintenance.backup import write_backup  # noqa: PLC0415 - other commands do not need it
 
     with report_bad_input():
         engine = make_engine(load_settings(config).database, create=False)
@@ -76,8 +76,8 @@ def restore(file: Path, *, replace: bool, grace: int, config: Path | None) -> No
 
     Example: sbf restore /var/backups/sbf-2026-11-23.backup
     """
-    from sbf_service.store.backup_format import open_backup  # noqa: PLC0415 - other commands do not need it
-    from sbf_service.store.restore import restore_backup  # noqa: PLC0415 - other commands do not need it
+    from sbf_service.store.maintenance.backup_format import open_backup  # noqa: PLC0415 - other commands do not need it
+    from sbf_service.store.maintenance.restore import restore_backup  # noqa: PLC0415 - other commands do not need it
 
     with report_bad_input():
         settings = load_settings(config)
@@ -111,8 +111,8 @@ def prune(*, dry_run: bool, config: Path | None) -> None:
 
     Example: sbf prune --dry-run
     """
-    from sbf_service.store.retention import count_old_rows, find_archive_folder  # noqa: PLC0415 - slow to load
-    from sbf_service.store.retention import prune as archive_rows  # noqa: PLC0415 - slow to load
+    from sbf_service.store.maintenance.retention import count_old_rows, find_archive_folder  # noqa: PLC0415 - slow to load
+    from sbf_service.store.maintenance.retention import prune as archive_rows  # noqa: PLC0415 - slow to load
 
     with report_bad_input():
         settings = load_settings(config)
@@ -150,7 +150,7 @@ def upgrade(*, check: bool, config: Path | None) -> None:
 
     Example: sbf upgrade --check
     """
-    from sbf_service.store.upgrade_check import (  # noqa: PLC0415 - slow to load
+    from sbf_service.store.maintenance.upgrade_check import (  # noqa: PLC0415 - slow to load
         plan_upgrade,
         read_collisions,
         try_upgrade,

@@ -5,7 +5,7 @@ from threading import Event, Thread
 
 from sbf_service.domain.retention import RetentionLimits
 from sbf_service.log import get_log
-from sbf_service.store.retention import find_archive_folder, prune
+from sbf_service.store.maintenance.retention import find_archive_folder, prune
 from sbf_service.store.store import Store
 from virtcloud.model.errors import BadInput, DatabaseUnavailable
 

@@ -22,8 +22,8 @@ from sbf_service.drivers.switch.simulated_switch import PLATFORM, SwitchFolder
 from sbf_service.local_files import private_file
 from sbf_service.log import log_to_stderr
 from sbf_service.settings import ListenAddress, ServiceSettings, ServiceTiming
-from sbf_service.store.replica_lock import hold_replica_name
-from sbf_service.store.tokens import create_token
+from sbf_service.store.connections.replica_lock import hold_replica_name
+from sbf_service.store.users.tokens import create_token
 from virtcloud.model.access import Role, TokenRequest
 from virtcloud.model.element import Edge
 from virtcloud.model.errors import BadInput

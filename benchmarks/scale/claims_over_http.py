@@ -31,12 +31,12 @@ from benchmarks.scale.__main__ import open_database
 from benchmarks.scale.costs import ServerProcesses
 from benchmarks.scale.filling import fill
 from benchmarks.scale.sizes import SIZES, InstallationSize, name_host
-from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
-from sbf_service.store.database import make_engine
-from sbf_service.store.database_migration import migrate
+from sbf_service.store.connections.database import make_engine
+from sbf_service.store.maintenance.database_migration import migrate
 from sbf_service.store.store import Store
-from sbf_service.store.tables import ElementRow
-from sbf_service.store.vlan_tables import ClaimRow, FreeVlanRow
+from sbf_service.store.tables.cluster_tables import ClusterRow, PlacementRow
+from sbf_service.store.tables.tables import ElementRow
+from sbf_service.store.tables.vlan_tables import ClaimRow, FreeVlanRow
 
 REPLICAS = ("one", "two")
 WITHOUT_WORKERS = ("-m", "benchmarks.scale.switches_in_memory", "--without-workers")

@@ -11,14 +11,14 @@ from sqlalchemy import insert, update
 
 from benchmarks.scale.sizes import FIRST_VLAN, InstallationSize, make_topology, name_host, name_site
 from sbf_service.domain.paths import LiveCluster, find_cluster_ports
-from sbf_service.store.claims import replace_offered_vlans
-from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
-from sbf_service.store.service_tables import AuditRow
 from sbf_service.store.store import Store
-from sbf_service.store.tables import Base, ElementRow, SiteRow
-from sbf_service.store.topology import put_topology
+from sbf_service.store.tables.cluster_tables import ClusterRow, PlacementRow
+from sbf_service.store.tables.service_tables import AuditRow
+from sbf_service.store.tables.tables import Base, ElementRow, SiteRow
+from sbf_service.store.tables.vlan_tables import ClaimRow, CreatedVlanRow
+from sbf_service.store.topology.topology import put_topology
 from sbf_service.store.unit_of_work import Unit
-from sbf_service.store.vlan_tables import ClaimRow, CreatedVlanRow
+from sbf_service.store.vlans.claims import replace_offered_vlans
 from virtcloud.model.cluster import ClusterSpec, ClusterState
 from virtcloud.model.switch_state import PortVlans
 from virtcloud.model.topology import Topology

@@ -16,19 +16,20 @@ from benchmarks.scale.sizes import InstallationSize, name_host, name_site
 from sbf_service.bootstrap import SbfService, build_service
 from sbf_service.reconcile.worker import ReconcileOutcome
 from sbf_service.settings import ServiceSettings
-from sbf_service.store import clusters, confirmations, elements
-from sbf_service.store.audit_log import AuditFilter, read_entry_page
-from sbf_service.store.cluster_creation import put_cluster
-from sbf_service.store.cluster_dry_run import dry_run_cluster
-from sbf_service.store.cluster_lists import ClusterFilter, read_cluster_page
-from sbf_service.store.current_topology import read_topology
-from sbf_service.store.observed_state import parse_observed_ports
+from sbf_service.store.clusters import clusters
+from sbf_service.store.clusters.cluster_creation import put_cluster
+from sbf_service.store.clusters.cluster_dry_run import dry_run_cluster
+from sbf_service.store.clusters.cluster_lists import ClusterFilter, read_cluster_page
+from sbf_service.store.elements import confirmations, elements
+from sbf_service.store.elements.observed_state import parse_observed_ports
+from sbf_service.store.elements.revisions import require_element
+from sbf_service.store.maintenance.audit_log import AuditFilter, read_entry_page
 from sbf_service.store.pages import Page, PagePart, read_all_pages
-from sbf_service.store.pools import read_site_page
-from sbf_service.store.revisions import require_element
 from sbf_service.store.store import Store
-from sbf_service.store.tables import ElementRow
-from sbf_service.store.topology import put_topology
+from sbf_service.store.tables.tables import ElementRow
+from sbf_service.store.topology.current_topology import read_topology
+from sbf_service.store.topology.topology import put_topology
+from sbf_service.store.vlans.pools import read_site_page
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec
 from virtcloud.model.element import ElementKind
 from virtcloud.model.site import SitePart, site_part_of

@@ -20,8 +20,8 @@ from benchmarks.scale.sizes import InstallationSize
 from benchmarks.scale.topology_changes import SPARE_PORT
 from sbf_service.http.topology_bodies import parse_topology
 from sbf_service.large_documents import Pauses
-from sbf_service.store.current_topology import read_topology
-from sbf_service.store.topology import change_topology
+from sbf_service.store.topology.current_topology import read_topology
+from sbf_service.store.topology.topology import change_topology
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import PortName
 

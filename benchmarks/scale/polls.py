@@ -28,10 +28,10 @@ from benchmarks.scale.__main__ import open_database
 from sbf_service.bootstrap import build_service
 from sbf_service.server import raise_open_files
 from sbf_service.settings import ServiceSettings
-from sbf_service.store.confirmations import confirm_revision
-from sbf_service.store.pools import put_pool
-from sbf_service.store.tokens import create_token
-from sbf_service.store.topology import put_topology
+from sbf_service.store.elements.confirmations import confirm_revision
+from sbf_service.store.topology.topology import put_topology
+from sbf_service.store.users.tokens import create_token
+from sbf_service.store.vlans.pools import put_pool
 from virtcloud.model.access import Role, TokenRequest
 from virtcloud.model.element_views import Pool
 from virtcloud.model.topology import Topology

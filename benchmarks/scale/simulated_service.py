@@ -23,8 +23,8 @@ from support.sbf_fakes.switches import FakeSwitches
 from sbf_service import server
 from sbf_service.bootstrap import SbfService, build_service
 from sbf_service.settings import ServiceSettings
-from sbf_service.store.tables import ElementRow
-from sbf_service.store.tokens import create_token
+from sbf_service.store.tables.tables import ElementRow
+from sbf_service.store.users.tokens import create_token
 from virtcloud.model.access import Role, TokenRequest
 from virtcloud.model.values import UserName
 

@@ -33,7 +33,7 @@ from benchmarks.scale.operations import MeasuredService
 from benchmarks.scale.sizes import InstallationSize, name_host, name_site
 from benchmarks.scale.switches_in_memory import serve
 from sbf_service.settings import ServiceSettings
-from sbf_service.store.tokens import create_token
+from sbf_service.store.users.tokens import create_token
 from virtcloud.model.access import Role, TokenRequest
 from virtcloud.model.values import UserName
 

@@ -17,8 +17,8 @@ from starlette.responses import StreamingResponse
 
 from sbf_service.bootstrap import SbfService
 from sbf_service.console.sessions import Browser, read_session
-from sbf_service.store.console_sessions import CONSOLE_SESSIONS_TOPIC
-from sbf_service.store.tokens import TOKENS_TOPIC
+from sbf_service.store.users.console_sessions import CONSOLE_SESSIONS_TOPIC
+from sbf_service.store.users.tokens import TOKENS_TOPIC
 from virtcloud.model.errors import ServiceUnreachable, VirtcloudError
 
 PAUSE_S: Final = 0.5

@@ -18,9 +18,9 @@ from sbf_service.console.drawing.tiles import Tile, draw_tiles
 from sbf_service.console.rendering import PREFIX
 from sbf_service.console.troubles import Level
 from sbf_service.domain.paths import find_cluster_ports, list_elements
-from sbf_service.store.clusters import require_cluster
-from sbf_service.store.current_topology import read_topology
-from sbf_service.store.live_clusters import make_live_clusters
+from sbf_service.store.clusters.clusters import require_cluster
+from sbf_service.store.clusters.live_clusters import make_live_clusters
+from sbf_service.store.topology.current_topology import read_topology
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.cluster import WANTED_STATES
 from virtcloud.model.errors import VirtcloudError

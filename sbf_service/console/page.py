@@ -18,7 +18,7 @@ from starlette.responses import RedirectResponse, Response
 from sbf_service.console.rendering import HEADERS, PREFIX, render
 from sbf_service.http.problems import error_status
 from sbf_service.log import get_log
-from sbf_service.store.database_errors import UNAVAILABLE_ERRORS, make_unavailable
+from sbf_service.store.connections.database_errors import UNAVAILABLE_ERRORS, make_unavailable
 from virtcloud.model.errors import BadInput, Forbidden, Unauthenticated, VirtcloudError
 from virtcloud.model.validation_errors import explain_validation_error, list_validation_errors
 

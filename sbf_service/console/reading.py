@@ -12,11 +12,11 @@ from sbf_service.domain.rights import Action, is_allowed
 from sbf_service.http.auth.authorization import restrict_to_visible
 from sbf_service.http.auth.caller import Caller
 from sbf_service.http.routes import sites
-from sbf_service.store.cluster_counts import ClusterCounts, count_clusters
-from sbf_service.store.cluster_lists import ClusterFilter, read_cluster_page
-from sbf_service.store.current_topology import read_topology
-from sbf_service.store.elements import make_element_views
+from sbf_service.store.clusters.cluster_counts import ClusterCounts, count_clusters
+from sbf_service.store.clusters.cluster_lists import ClusterFilter, read_cluster_page
+from sbf_service.store.elements.elements import make_element_views
 from sbf_service.store.pages import Page, PagePart
+from sbf_service.store.topology.current_topology import read_topology
 from virtcloud.model.element_views import ElementView, SiteView
 from virtcloud.model.errors import NotFound
 from virtcloud.model.topology import Topology

@@ -26,7 +26,7 @@ from sbf_service.domain.rights import Action, is_allowed
 from sbf_service.http.auth.authentication import client_address
 from sbf_service.http.auth.authorization import CALLER_KEY, CurrentService
 from sbf_service.http.auth.caller import Caller, RateLimiter
-from sbf_service.store.console_sessions import NO_SESSION, ConsoleSession, authenticate_session
+from sbf_service.store.users.console_sessions import NO_SESSION, ConsoleSession, authenticate_session
 from virtcloud.model.errors import BadInput, Unauthenticated
 
 MAX_FORM: Final = 64 << 10

@@ -1,7 +1,7 @@
 """The lifecycle of a cluster: a table of rules determines the cluster's next transition. Pure.
 
-``store/due_transitions.py`` translates the conditions to SQL. The next transition depends only on the stored state, so
-it is the same after a crash.
+``store/clusters/due_transitions.py`` translates the conditions to SQL. The next transition depends only on the stored
+state, so it is the same after a crash.
 """
 
 from dataclasses import dataclass

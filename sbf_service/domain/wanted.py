@@ -2,8 +2,8 @@
 
 After a restore of the database, elements may still carry clusters that the database does not contain. Such a cluster
 may use a VLAN ID that another cluster claims in the database. Therefore, SBF *holds* the claimed VLAN IDs of a site
-until the elements that may carry them are checked (``store/unchecked_elements.py``). On a device, SBF keeps existing
-configuration with a held VLAN ID, but adds no new configuration with this VLAN ID.
+until the elements that may carry them are checked (``store/elements/unchecked_elements.py``). On a device, SBF keeps
+existing configuration with a held VLAN ID, but adds no new configuration with this VLAN ID.
 """
 
 import hashlib

@@ -13,8 +13,8 @@ from sbf_service.bootstrap import SbfService
 from sbf_service.domain.rights import Action, ProtectedResource
 from sbf_service.http.auth.caller import Caller
 from sbf_service.image_files import Upload
-from sbf_service.store import images
-from sbf_service.store.images import NewImage
+from sbf_service.store.users import images
+from sbf_service.store.users.images import NewImage
 from virtcloud.model.errors import BadInput
 from virtcloud.model.image import Architecture, CatalogueImage, ImageFormat, ImageSource, Sha256
 from virtcloud.model.values import Name, UserName

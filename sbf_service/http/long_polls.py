@@ -27,8 +27,8 @@ from sbf_service.http.auth.authorization import CurrentCaller
 from sbf_service.http.auth.caller import Caller
 from sbf_service.http.batched_reads import BatchedReads
 from sbf_service.http.poll_pace import PollKey, PollPace
-from sbf_service.store.agent_heartbeats import AgentElement
-from sbf_service.store.tokens import token_topic
+from sbf_service.store.elements.agent_heartbeats import AgentElement
+from sbf_service.store.users.tokens import token_topic
 from virtcloud.model.access import Role
 from virtcloud.model.errors import ServiceBusy, ServiceStopping, ServiceUnreachable, TooManyRequests
 

@@ -15,8 +15,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from sbf_service.bootstrap import SbfService
 from sbf_service.certificate_dates import read_certificates
 from sbf_service.settings import ServiceSettings
-from sbf_service.store.metric_counts import InstallationCounts, count_installation
-from sbf_service.store.retention import find_archive_folder
+from sbf_service.store.maintenance.metric_counts import InstallationCounts, count_installation
+from sbf_service.store.maintenance.retention import find_archive_folder
 from virtcloud import __version__
 from virtcloud.model.errors import ServiceUnreachable
 

@@ -25,7 +25,7 @@ from sbf_service.bootstrap import SbfService
 from sbf_service.domain.path_verification import choose_size, decide_pace
 from sbf_service.domain.paths import LiveCluster
 from sbf_service.http.session_relay import NORMAL, SessionRelay, WaitingSession, check_answer, close
-from sbf_service.store.guest_sessions import delete_session, insert_check
+from sbf_service.store.clusters.guest_sessions import delete_session, insert_check
 from virtcloud.model.document import Document
 from virtcloud.model.errors import VirtcloudError
 from virtcloud.model.guest_seed import WITH_SECRETS

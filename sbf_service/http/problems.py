@@ -14,7 +14,7 @@ from starlette.types import Scope
 
 from sbf_service.domain.idempotency import NOT_SAFE_TO_REPEAT, SAFE_TO_REPEAT
 from sbf_service.log import get_log
-from sbf_service.store.database_errors import is_unavailable, make_unavailable
+from sbf_service.store.connections.database_errors import is_unavailable, make_unavailable
 from virtcloud.current_call import work_for
 from virtcloud.model.call_context import CallContext
 from virtcloud.model.errors import (

@@ -13,13 +13,13 @@ from typing import Protocol
 
 from sbf_service.log import get_log
 from sbf_service.settings import ServiceTiming
-from sbf_service.store.error_reports import record_error
-from sbf_service.store.leases import find_stale_agents
-from sbf_service.store.outages import record_sweep
-from sbf_service.store.revisions import require_element
+from sbf_service.store.clusters.transitions import BY_IDS, apply_due_transitions, find_due_clusters
+from sbf_service.store.elements.error_reports import record_error
+from sbf_service.store.elements.leases import find_stale_agents
+from sbf_service.store.elements.revisions import require_element
+from sbf_service.store.maintenance.outages import record_sweep
 from sbf_service.store.store import Store
-from sbf_service.store.tables import ElementRow
-from sbf_service.store.transitions import BY_IDS, apply_due_transitions, find_due_clusters
+from sbf_service.store.tables.tables import ElementRow
 from virtcloud.model.errors import DatabaseUnavailable
 from virtcloud.model.values import Name
 

@@ -11,11 +11,11 @@ from typing import Any, Protocol
 from sqlalchemy import bindparam, or_, select, union
 
 from sbf_service.domain.due_elements import DeviceStatus, DueDevices
-from sbf_service.store.columns import NAME_TYPE, equals_any, split_ids
-from sbf_service.store.current_topology import read_topology
-from sbf_service.store.leases import release_leases_of
+from sbf_service.store.elements.leases import release_leases_of
 from sbf_service.store.store import Store
-from sbf_service.store.tables import IS_RECONCILED, ElementRow
+from sbf_service.store.tables.columns import NAME_TYPE, equals_any, split_ids
+from sbf_service.store.tables.tables import IS_RECONCILED, ElementRow
+from sbf_service.store.topology.current_topology import read_topology
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.edge import DEVICE_KINDS
 from virtcloud.model.element import Device, Element

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol, Self
 from sbf_service.drivers.contract import Backbone, EdgeScope, SwitchScope
 from sbf_service.drivers.device_errors import ChangeFault
 from sbf_service.reconcile import read_back
-from sbf_service.store.observed_state import (
+from sbf_service.store.elements.observed_state import (
     list_observed_items,
 )
 from sbf_service.store.unit_of_work import Unit

@@ -20,11 +20,11 @@ from sbf_service.reconcile.scheduler import WorkerScheduler
 from sbf_service.reconcile.sessions import PlatformOf
 from sbf_service.reconcile.task import SwitchTask
 from sbf_service.reconcile.worker import ReconcileOutcome
-from sbf_service.store.audit_log import find_last_change, find_newest_id
-from sbf_service.store.current_topology import read_topology
-from sbf_service.store.elements import make_element_view, make_last_view
-from sbf_service.store.revisions import require_element
+from sbf_service.store.elements.elements import make_element_view, make_last_view
+from sbf_service.store.elements.revisions import require_element
+from sbf_service.store.maintenance.audit_log import find_last_change, find_newest_id
 from sbf_service.store.store import Store
+from sbf_service.store.topology.current_topology import read_topology
 from virtcloud.model.changes import ElementDifference, ElementReconciliation
 from virtcloud.model.edge import DEVICE_KINDS
 from virtcloud.model.element import ElementKind, Switch

@@ -23,7 +23,7 @@ from sbf_service.reconcile.device_statuses import DeviceStatuses
 from sbf_service.reconcile.work_queue import WorkQueue
 from sbf_service.reconcile.worker import ReconcileOutcome, Worker
 from sbf_service.settings import ServiceSettings
-from sbf_service.store.settled_agents import ELEMENT_TOPIC
+from sbf_service.store.elements.settled_agents import ELEMENT_TOPIC
 from virtcloud.model.errors import Conflict, DatabaseUnavailable
 from virtcloud.model.values import Name
 

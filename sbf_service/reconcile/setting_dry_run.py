@@ -19,12 +19,12 @@ from sbf_service.reconcile.device_task import DeviceReading, ReconcilableDriver,
 from sbf_service.reconcile.on_demand import READ_LIMIT_S, hold_device, make_element_difference, read_all
 from sbf_service.reconcile.scheduler import WorkerScheduler
 from sbf_service.reconcile.task import TASKS, make_task
-from sbf_service.store.current_topology import read_topology
-from sbf_service.store.revisions import require_element
+from sbf_service.store.elements.revisions import require_element
 from sbf_service.store.store import Store
-from sbf_service.store.topology import read_path_changes
+from sbf_service.store.topology.current_topology import read_topology
+from sbf_service.store.topology.topology import read_path_changes
 from sbf_service.store.unit_of_work import Unit
-from sbf_service.store.vlan_ownership import record_foreign_vlans
+from sbf_service.store.vlans.vlan_ownership import record_foreign_vlans
 from virtcloud.model.changes import ChangeDryRun, ElementDifference, OtherUse, PathChange
 from virtcloud.model.element import kind_of
 from virtcloud.model.errors import NotFound

@@ -10,17 +10,17 @@ from sbf_service.drivers.contract import Backbone, EdgeScope, SwitchScope
 from sbf_service.drivers.device_errors import ChangeFault
 from sbf_service.reconcile import read_back
 from sbf_service.reconcile.device_task import DeviceReading, ReconcileTask
-from sbf_service.store.current_topology import read_topology
-from sbf_service.store.elements import read_confirmed_state, read_unconfirmed_calls, read_wanted_revision
-from sbf_service.store.observed_state import is_save_allowed, list_saved_items, read_edge_transports
-from sbf_service.store.pools import read_cluster_keys, read_managed_vlans
-from sbf_service.store.ports import parse_removed_switch, read_port_records, record_change, record_reading
-from sbf_service.store.revisions import require_element
+from sbf_service.store.elements.elements import read_confirmed_state, read_unconfirmed_calls, read_wanted_revision
+from sbf_service.store.elements.observed_state import is_save_allowed, list_saved_items, read_edge_transports
+from sbf_service.store.elements.revisions import require_element
+from sbf_service.store.elements.unchecked_elements import read_held_vlans
 from sbf_service.store.store import Store
-from sbf_service.store.tables import ElementRow
-from sbf_service.store.unchecked_elements import read_held_vlans
+from sbf_service.store.tables.tables import ElementRow
+from sbf_service.store.topology.current_topology import read_topology
 from sbf_service.store.unit_of_work import Unit
-from sbf_service.store.vlan_ownership import read_created_vlans
+from sbf_service.store.vlans.pools import read_cluster_keys, read_managed_vlans
+from sbf_service.store.vlans.ports import parse_removed_switch, read_port_records, record_change, record_reading
+from sbf_service.store.vlans.vlan_ownership import read_created_vlans
 from virtcloud.model.edge import EdgeDifference, EdgeObserved, EdgeWanted, compare_edge, find_blocked_circuits
 from virtcloud.model.element import Device, ElementKind, Switch, kind_of
 from virtcloud.model.switch_state import (
@@ -48,7 +48,7 @@ class SwitchTask(ReconcileTask):
     def interpret(self, observed: SwitchObserved) -> "SwitchTaskReading":
         """Mark the VLANs in other use in ``observed``, and return a reading with the marked state.
 
-        A held VLAN ID (``store/unchecked_elements.py``) stays wanted only on ports that already carry it.
+        A held VLAN ID (``store/elements/unchecked_elements.py``) stays wanted only on ports that already carry it.
         """
         marked = mark_foreign_vlans(observed, self.scope.created, self.scope.known)
         wanted, postponed = limit_switch(self.wanted, marked, self.held)
@@ -156,7 +156,8 @@ class EdgeTask(ReconcileTask):
     def interpret(self, observed: EdgeObserved) -> "EdgeTaskReading":
         """Return a reading with an observed state.
 
-        A held VLAN ID (``store/unchecked_elements.py``) stays wanted only in circuits that the edge already has.
+        A held VLAN ID (``store/elements/unchecked_elements.py``) stays wanted only in circuits that the edge already
+        has.
         """
         wanted, postponed = limit_edge(self.wanted, observed, self.held)
         return EdgeTaskReading(replace(self, wanted=wanted, postponed=self.postponed | postponed), observed)

@@ -13,22 +13,22 @@ from sbf_service.log import get_log
 from sbf_service.reconcile.device_task import DeviceReading, ReconcileTask
 from sbf_service.reconcile.task import read_task
 from sbf_service.settings import ServiceTiming
-from sbf_service.store.confirmations import ElementClusterErrors, confirm_revision, reset_confirmation
-from sbf_service.store.current_topology import read_topology, read_topology_version
-from sbf_service.store.elements import read_wanted_revision
-from sbf_service.store.error_reports import record_error
-from sbf_service.store.leases import acquire_lease, holds_lease, release_lease, renew_lease
-from sbf_service.store.network_scopes import find_confirmation_scope, find_element_scope
-from sbf_service.store.observed_state import record_failed_save, record_pending_save, record_saved
-from sbf_service.store.pools import convert_vlans_to_clusters
-from sbf_service.store.ports import parse_removed_switch
-from sbf_service.store.revisions import increment_revisions, require_element
+from sbf_service.store.clusters.transitions import fail_refused_clusters
+from sbf_service.store.elements.confirmations import ElementClusterErrors, confirm_revision, reset_confirmation
+from sbf_service.store.elements.elements import read_wanted_revision
+from sbf_service.store.elements.error_reports import record_error
+from sbf_service.store.elements.leases import acquire_lease, holds_lease, release_lease, renew_lease
+from sbf_service.store.elements.observed_state import record_failed_save, record_pending_save, record_saved
+from sbf_service.store.elements.revisions import increment_revisions, require_element
 from sbf_service.store.store import Store
-from sbf_service.store.tables import ElementRow
-from sbf_service.store.topology_elements import is_other_device
-from sbf_service.store.transitions import fail_refused_clusters
+from sbf_service.store.tables.tables import ElementRow
+from sbf_service.store.topology.current_topology import read_topology, read_topology_version
+from sbf_service.store.topology.topology_elements import is_other_device
+from sbf_service.store.transactions.network_scopes import find_confirmation_scope, find_element_scope
 from sbf_service.store.unit_of_work import Unit, record_audit
-from sbf_service.store.vlan_ownership import (
+from sbf_service.store.vlans.pools import convert_vlans_to_clusters
+from sbf_service.store.vlans.ports import parse_removed_switch
+from sbf_service.store.vlans.vlan_ownership import (
     record_created_vlans,
     record_foreign_vlans,
     record_known_vlans,

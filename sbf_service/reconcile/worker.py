@@ -19,7 +19,7 @@ from sbf_service.log import get_log
 from sbf_service.reconcile.device_task import DeviceReading, ReconcilableDriver, ReconcileTask, TracedDriver
 from sbf_service.reconcile.sessions import DeviceSessions
 from sbf_service.reconcile.transactions import LeaseLostError, WorkerTransactions
-from sbf_service.store.observed_state import list_observed_items
+from sbf_service.store.elements.observed_state import list_observed_items
 from virtcloud.current_call import continue_for, current_call, work_for
 from virtcloud.model.errors import DatabaseUnavailable, ElementError, NotFound, Refused
 from virtcloud.model.message_text import printable

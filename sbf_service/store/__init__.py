@@ -1,4 +1,5 @@
 """The database: tables, queries and changes.
 
-``store.py`` documents transactions. ``lock_scopes.py`` documents the order of locks.
+``store.py`` documents transactions, and ``transactions/lock_scopes.py`` the order of locks. Each folder contains the
+modules of one subject; its ``__init__.py`` names the subject.
 """

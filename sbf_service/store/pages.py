@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Select, tuple_
 from sqlalchemy.orm import QueryableAttribute
 
 from sbf_service.domain.page_cursors import MAX_PAGE, CursorFormat, KeyValue
-from sbf_service.store.tables import ElementRow, SiteRow
+from sbf_service.store.tables.tables import ElementRow, SiteRow
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.errors import BadInput
 

@@ -1,12 +1,12 @@
 """The store opens units of work on one database, and publishes their changes after the commit.
 
 **Locks.** A unit that changes pools, claims, clusters, placements or revisions locks everything (:meth:`Store.change`),
-or only a scope (:meth:`Store.change_scope`, :meth:`Store.group_commit`). :mod:`.lock_scopes` describes the locks and
-their order. A change takes milliseconds, because no unit communicates with a device. On SQLite, which allows one writer
-at a time (``BEGIN IMMEDIATE``), each change locks everything. A unit that changes a single row, such as an element's
-lease, locks only this row (:meth:`Store.change_row`), and needs no lock order.
+or only a scope (:meth:`Store.change_scope`, :meth:`Store.group_commit`). :mod:`.transactions.lock_scopes` describes the
+locks and their order. A change takes milliseconds, because no unit communicates with a device. On SQLite, which allows
+one writer at a time (``BEGIN IMMEDIATE``), each change locks everything. A unit that changes a single row, such as an
+element's lease, locks only this row (:meth:`Store.change_row`), and needs no lock order.
 
-**Group commit.** See :mod:`.group_commit`.
+**Group commit.** See :mod:`.transactions.group_commit`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,12 +20,13 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from sbf_service.log import get_log
-from sbf_service.store.change_notices import send_notice
-from sbf_service.store.columns import read_database_clock
-from sbf_service.store.database_errors import translate_errors
-from sbf_service.store.fair_lock import FairLock
-from sbf_service.store.group_commit import FindScope, GroupCommit
-from sbf_service.store.lock_scopes import (
+from sbf_service.store.connections.database_errors import translate_errors
+from sbf_service.store.tables.columns import read_database_clock
+from sbf_service.store.topology.topology_cache import TopologyCache
+from sbf_service.store.transactions.change_notices import send_notice
+from sbf_service.store.transactions.fair_lock import FairLock
+from sbf_service.store.transactions.group_commit import FindScope, GroupCommit
+from sbf_service.store.transactions.lock_scopes import (
     MAX_KEYS,
     LockScope,
     OutsideScopeError,
@@ -34,7 +35,6 @@ from sbf_service.store.lock_scopes import (
     lock_scope,
     share_everything,
 )
-from sbf_service.store.topology_cache import TopologyCache
 from sbf_service.store.unit_of_work import Clock, Unit
 from virtcloud.model.topology import Topology
 

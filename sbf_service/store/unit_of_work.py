@@ -11,10 +11,10 @@ from typing import Any
 from sqlalchemy import Connection, insert
 from sqlalchemy.orm import Session
 
-from sbf_service.store.lock_scopes import LockScope, OutsideScopeError
-from sbf_service.store.service_tables import AuditRow
-from sbf_service.store.tables import Base, ElementRow
-from sbf_service.store.topology_cache import TopologyCache
+from sbf_service.store.tables.service_tables import AuditRow
+from sbf_service.store.tables.tables import Base, ElementRow
+from sbf_service.store.topology.topology_cache import TopologyCache
+from sbf_service.store.transactions.lock_scopes import LockScope, OutsideScopeError
 from virtcloud.current_call import current_request_id
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.document import Document
@@ -43,14 +43,14 @@ class UnitValues:
     """
     limits: dict[str, QuotaLimits | None] = field(default_factory=dict)
     quota_rows: dict[str, Sequence[Any]] | None = None
-    """Rows of users with individual limits, by user (see :mod:`.quotas`); None before the first query."""
+    """Rows of users with individual limits, by user (see :mod:`.users.quotas`); None before the first query."""
     elements: dict[str, ElementRow] = field(default_factory=dict)
     """The loaded rows of elements, to which the session has only weak references."""
 
 
 @dataclass(slots=True)
 class Unit:
-    """One unit of work. The units of a group commit share one transaction (:mod:`.group_commit`).
+    """One unit of work. The units of a group commit share one transaction (:mod:`.transactions.group_commit`).
 
     After the commit, the store publishes the topics in ``changed``. All units of a store share the ``cache``, but a
     dry run has its own copy. ``scope`` is the locked scope, or None if the unit locks everything or a single row, or

@@ -9,7 +9,7 @@ from support.sbf_fakes.console_server import send_counters
 from support.sbf_fakes.world import World, spec
 
 from sbf_service.console import events
-from sbf_service.store.tokens import revoke_token
+from sbf_service.store.users.tokens import revoke_token
 from virtcloud.model.access import Role, TokenId
 from virtcloud.model.cluster import ClusterState
 

@@ -13,8 +13,8 @@ from support.sbf_fakes.switches import FakeSwitch
 from support.sbf_fakes.world import World, spec
 
 from sbf_service.reconcile.worker import ReconcileOutcome
-from sbf_service.store.cluster_creation import put_cluster
-from sbf_service.store.vlan_tables import ClaimRow
+from sbf_service.store.clusters.cluster_creation import put_cluster
+from sbf_service.store.tables.vlan_tables import ClaimRow
 from virtcloud.model.cluster import ClusterRequest, ClusterState
 from virtcloud.model.errors import Conflict, NoVlanFree
 

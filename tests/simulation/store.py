@@ -32,7 +32,7 @@ from sbf_service.domain.paths import (
 )
 from sbf_service.domain.wanted import WantedState, compute_wanted
 from sbf_service.settings import ServiceTiming
-from sbf_service.store.observed_state import compute_save_pause
+from sbf_service.store.elements.observed_state import compute_save_pause
 from simulation.stage import Watched
 from virtcloud.model.cluster import (
     ENDED_STATES,

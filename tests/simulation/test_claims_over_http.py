@@ -7,8 +7,8 @@ from sqlalchemy import func, select
 from benchmarks.scale.claims_over_http import Part, describe, measure_rounds, measured_replicas
 from benchmarks.scale.costs import ServerProcesses
 from benchmarks.scale.sizes import InstallationSize
-from sbf_service.store.cluster_tables import ClusterRow
-from sbf_service.store.vlan_tables import ClaimRow, FreeVlanRow
+from sbf_service.store.tables.cluster_tables import ClusterRow
+from sbf_service.store.tables.vlan_tables import ClaimRow, FreeVlanRow
 
 if TYPE_CHECKING:
     from support.programs.postgres import PostgresServer

@@ -18,7 +18,7 @@ from sbf_service.drivers.contract import Backbone, EdgeScope, SwitchScope
 from sbf_service.reconcile.device_task import DeviceReading, ReconcileTask
 from sbf_service.reconcile.task import TASKS
 from sbf_service.reconcile.transactions import LeaseLostError
-from sbf_service.store.observed_state import list_observed_items
+from sbf_service.store.elements.observed_state import list_observed_items
 from simulation.devices import Device as SimulatedDevice
 from simulation.stage import Stage
 from simulation.store import MemoryStore

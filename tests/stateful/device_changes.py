@@ -9,8 +9,8 @@ from support.sbf_fakes.edges import FakeEdge
 from support.sbf_fakes.switches import FakeSwitch
 from support.sbf_fakes.topology_changes import SITES, Choice, drop_element
 
-from sbf_service.store.tables import PortRow
-from sbf_service.store.unchecked_elements import declare_element_clean
+from sbf_service.store.elements.unchecked_elements import declare_element_clean
+from sbf_service.store.tables.tables import PortRow
 from virtcloud.model.element import Device, Switch
 from virtcloud.model.errors import IllegalTransition, VirtcloudError
 from virtcloud.model.port_use import PortUse

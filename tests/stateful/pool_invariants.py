@@ -10,13 +10,13 @@ from sqlalchemy import func, select
 from support.sbf_fakes.carriers import DEVICES, EDGES, ELEMENTS, OFFICES, SWITCHES, Carriers, site_of
 from support.sbf_fakes.world import SITES, World
 
-from sbf_service.store.cluster_lists import ClusterFilter, list_newest
-from sbf_service.store.elements import read_wanted_revision
-from sbf_service.store.quotas import NO_LIMITS, find_limits
-from sbf_service.store.service_tables import AuditRow
-from sbf_service.store.tables import ElementRow
-from sbf_service.store.unchecked_elements import declare_element_clean
-from sbf_service.store.vlan_tables import FreeVlanRow
+from sbf_service.store.clusters.cluster_lists import ClusterFilter, list_newest
+from sbf_service.store.elements.elements import read_wanted_revision
+from sbf_service.store.elements.unchecked_elements import declare_element_clean
+from sbf_service.store.tables.service_tables import AuditRow
+from sbf_service.store.tables.tables import ElementRow
+from sbf_service.store.tables.vlan_tables import FreeVlanRow
+from sbf_service.store.users.quotas import NO_LIMITS, find_limits
 from virtcloud.model.cluster import ENDED_STATES, ClusterState
 from virtcloud.model.errors import Conflict, Forbidden, Gone, IllegalTransition, NotFound
 from virtcloud.model.values import Name, VlanId

@@ -16,12 +16,12 @@ from support.sbf_fakes.world import SITES, World, spec, three_edges
 
 from sbf_service.domain.admission import DEFAULT_LIMITS
 from sbf_service.domain.retention import RetentionLimits
-from sbf_service.store.backup_format import BackupFile
-from sbf_service.store.clusters import extend_lease, share_network
-from sbf_service.store.quarantine import declare_clean
-from sbf_service.store.quotas import put_quota
-from sbf_service.store.retention import prune
-from sbf_service.store.unchecked_elements import declare_element_clean
+from sbf_service.store.clusters.clusters import extend_lease, share_network
+from sbf_service.store.elements.unchecked_elements import declare_element_clean
+from sbf_service.store.maintenance.backup_format import BackupFile
+from sbf_service.store.maintenance.retention import prune
+from sbf_service.store.users.quotas import put_quota
+from sbf_service.store.vlans.quarantine import declare_clean
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.cluster import ENDED_STATES, ClusterSpec
 from virtcloud.model.values import ClusterKey, Name, UserName, VlanId

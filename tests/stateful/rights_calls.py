@@ -17,7 +17,7 @@ from support.sbf_fakes.vpn_world import furnish, gateway, topology_with_gateways
 from support.sbf_fakes.world import World
 
 from sbf_service.http.app import answer_settled_polls
-from sbf_service.store.cluster_lists import ClusterFilter, list_newest
+from sbf_service.store.clusters.cluster_lists import ClusterFilter, list_newest
 from virtcloud.client.connection import USER_AGENT
 from virtcloud.model.access import Role
 from virtcloud.model.views import ClusterView, Problem

@@ -17,7 +17,9 @@ from support.sbf_fakes.carriers import DEVICES, ELEMENTS, HOSTS, SWITCHES, site_
 from support.sbf_fakes.topology_changes import Choice
 from support.sbf_fakes.world import SITES, spec
 
-from sbf_service.store import allocation, cluster_planning, transitions, unchecked_elements
+from sbf_service.store.clusters import cluster_planning, transitions
+from sbf_service.store.elements import unchecked_elements
+from sbf_service.store.vlans import allocation
 from virtcloud.model.cluster import ENDED_STATES, ClusterState
 from virtcloud.model.values import Name
 from virtcloud.model.views import ClusterView

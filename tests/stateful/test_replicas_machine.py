@@ -16,12 +16,12 @@ from stateful.test_sbf_machine import DEVICES, HOSTS, KEYS, SPECS, Machine
 from support.exploration import make_settings
 from support.programs.postgres import PostgresServer
 
-from sbf_service.store import clusters
-from sbf_service.store.cluster_creation import put_cluster
-from sbf_service.store.confirmations import confirm_revision
-from sbf_service.store.elements import read_wanted_revision
-from sbf_service.store.network_scopes import find_cluster_scope, find_confirmation_scope
+from sbf_service.store.clusters import clusters
+from sbf_service.store.clusters.cluster_creation import put_cluster
+from sbf_service.store.elements.confirmations import confirm_revision
+from sbf_service.store.elements.elements import read_wanted_revision
 from sbf_service.store.store import Store
+from sbf_service.store.transactions.network_scopes import find_cluster_scope, find_confirmation_scope
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec
 from virtcloud.model.errors import Conflict, Gone, NotFound, NoVlanFree
 

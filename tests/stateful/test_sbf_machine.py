@@ -22,14 +22,14 @@ from support.sbf_fakes.world import SITES, World, spec, three_edges
 
 from sbf_service.domain.outages import LEASE_GRACE, RECORD_INTERVAL
 from sbf_service.reconcile.deadlines import SUSPENDED_AFTER_S
-from sbf_service.store.cluster_lists import ClusterFilter, list_newest
-from sbf_service.store.cluster_queries import find_clusters
-from sbf_service.store.cluster_tables import ClusterRow
-from sbf_service.store.columns import equals_any
-from sbf_service.store.confirmations import reset_confirmation
-from sbf_service.store.elements import read_wanted_revision
-from sbf_service.store.leases import release_leases_of
-from sbf_service.store.live_clusters import read_networks
+from sbf_service.store.clusters.cluster_lists import ClusterFilter, list_newest
+from sbf_service.store.clusters.cluster_queries import find_clusters
+from sbf_service.store.clusters.live_clusters import read_networks
+from sbf_service.store.elements.confirmations import reset_confirmation
+from sbf_service.store.elements.elements import read_wanted_revision
+from sbf_service.store.elements.leases import release_leases_of
+from sbf_service.store.tables.cluster_tables import ClusterRow
+from sbf_service.store.tables.columns import equals_any
 from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, WANTED_STATES, ClusterSpec, ClusterState
 from virtcloud.model.errors import Conflict, Forbidden, Gone, NotFound, NoVlanFree
 from virtcloud.model.values import ClusterKey, VlanId

@@ -20,12 +20,12 @@ from support.sbf_fakes.topology_changes import SITES, Choice
 from support.sbf_fakes.world import spec
 
 from sbf_service.http.routes.topology import check_device_support
-from sbf_service.store import clusters
-from sbf_service.store.cluster_creation import put_cluster
-from sbf_service.store.network_scopes import find_cluster_scope
-from sbf_service.store.pools import put_pool
+from sbf_service.store.clusters import clusters
+from sbf_service.store.clusters.cluster_creation import put_cluster
 from sbf_service.store.store import Store
-from sbf_service.store.topology import FormerTopology, change_topology
+from sbf_service.store.topology.topology import FormerTopology, change_topology
+from sbf_service.store.transactions.network_scopes import find_cluster_scope
+from sbf_service.store.vlans.pools import put_pool
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec
 from virtcloud.model.element_views import Pool
 from virtcloud.model.errors import IllegalTransition, VirtcloudError

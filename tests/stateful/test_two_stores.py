@@ -21,15 +21,15 @@ from sbf_service.domain.ownership import ALL_VLAN_IDS, make_vlan_name
 from sbf_service.reconcile import transactions
 from sbf_service.reconcile.device_task import DeviceReading, ReconcileTask
 from sbf_service.reconcile.transactions import LeaseLostError, StoreWorkerTransactions, WorkerTransactions
-from sbf_service.store import confirmations, error_reports, leases
-from sbf_service.store.claims import NEVER_USED
-from sbf_service.store.cluster_creation import put_cluster
-from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
-from sbf_service.store.leases import record_agent_heartbeat
-from sbf_service.store.observed_state import list_saved_items
-from sbf_service.store.revisions import increment_revisions
-from sbf_service.store.tables import ElementRow
-from sbf_service.store.vlan_tables import ClaimRow, CreatedVlanRow, FreedServiceRow, FreeVlanRow, ServiceClaimRow
+from sbf_service.store.clusters.cluster_creation import put_cluster
+from sbf_service.store.elements import confirmations, error_reports, leases
+from sbf_service.store.elements.leases import record_agent_heartbeat
+from sbf_service.store.elements.observed_state import list_saved_items
+from sbf_service.store.elements.revisions import increment_revisions
+from sbf_service.store.tables.cluster_tables import ClusterRow, PlacementRow
+from sbf_service.store.tables.tables import ElementRow
+from sbf_service.store.tables.vlan_tables import ClaimRow, CreatedVlanRow, FreedServiceRow, FreeVlanRow, ServiceClaimRow
+from sbf_service.store.vlans.claims import NEVER_USED
 from virtcloud.model.edge import DeviceObserved, EdgeObserved, EdgeWanted
 from virtcloud.model.errors import Conflict, Gone, NotFound
 from virtcloud.model.switch_state import SwitchObserved

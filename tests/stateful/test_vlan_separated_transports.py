@@ -13,8 +13,9 @@ from simulation.planting import plant
 from support.exploration import list_seeds
 from support.sbf_fakes.world import BACKBONE, FOUR, World, four_sites, make_world, spec
 
-from sbf_service.store import allocation, networks, transport_vlans
-from sbf_service.store.cluster_lists import ClusterFilter, list_newest
+from sbf_service.store.clusters.cluster_lists import ClusterFilter, list_newest
+from sbf_service.store.networks import networks
+from sbf_service.store.vlans import allocation, transport_vlans
 from virtcloud.model.cluster import WANTED_STATES
 from virtcloud.model.errors import Conflict, NotFound, NoVlanFree
 from virtcloud.model.views import ClusterView

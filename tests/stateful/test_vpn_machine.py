@@ -18,10 +18,11 @@ from support.sbf_fakes.world import World, make_world, spec
 
 from sbf_service.domain.admission import RequestLimits
 from sbf_service.domain.vpn_authority import parse_device_key
-from sbf_service.store import clusters, vpn_profile_views, vpn_profiles, vpn_users
-from sbf_service.store.cluster_lists import ClusterFilter, list_newest
-from sbf_service.store.vpn_profiles import NewDevice
-from sbf_service.store.vpn_tables import VpnAddressRow, VpnProfileRow
+from sbf_service.store.access import vpn_profile_views, vpn_profiles, vpn_users
+from sbf_service.store.access.vpn_profiles import NewDevice
+from sbf_service.store.clusters import clusters
+from sbf_service.store.clusters.cluster_lists import ClusterFilter, list_newest
+from sbf_service.store.tables.vpn_tables import VpnAddressRow, VpnProfileRow
 from virtcloud.model.cluster import WANTED_STATES, ClusterSpec
 from virtcloud.model.errors import BadInput, Conflict, NotFound
 from virtcloud.model.topology import Topology

@@ -13,22 +13,22 @@ from support.sbf_fakes.switches import FakeSwitch
 
 from sbf_service.domain.gateway_access import OUTSIDE_LINK
 from sbf_service.domain.paths import LiveCluster
-from sbf_service.store.cluster_gateways import read_cluster_gateways
-from sbf_service.store.cluster_lists import ClusterFilter, list_newest
-from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
-from sbf_service.store.columns import equals_any
-from sbf_service.store.current_topology import read_topology
-from sbf_service.store.elements import read_wanted_revision
-from sbf_service.store.gateway_tables import NetworkRouterRow
-from sbf_service.store.networks import read_clusters_on
-from sbf_service.store.ports import adopt_ports, release_ports
-from sbf_service.store.revisions import increment_revisions
-from sbf_service.store.tables import ElementRow, PortRow, SiteRow
-from sbf_service.store.topology_elements import is_other_device
-from sbf_service.store.transport_vlans import list_collisions
-from sbf_service.store.unchecked_elements import declare_element_clean
+from sbf_service.store.clusters.cluster_lists import ClusterFilter, list_newest
+from sbf_service.store.elements.elements import read_wanted_revision
+from sbf_service.store.elements.revisions import increment_revisions
+from sbf_service.store.elements.unchecked_elements import declare_element_clean
+from sbf_service.store.networks.cluster_gateways import read_cluster_gateways
+from sbf_service.store.networks.networks import read_clusters_on
+from sbf_service.store.tables.cluster_tables import ClusterRow, PlacementRow
+from sbf_service.store.tables.columns import equals_any
+from sbf_service.store.tables.gateway_tables import NetworkRouterRow
+from sbf_service.store.tables.tables import ElementRow, PortRow, SiteRow
+from sbf_service.store.tables.vlan_tables import ClaimRow, ForeignVlanRow, FreeVlanRow
+from sbf_service.store.topology.current_topology import read_topology
+from sbf_service.store.topology.topology_elements import is_other_device
 from sbf_service.store.unit_of_work import Unit
-from sbf_service.store.vlan_tables import ClaimRow, ForeignVlanRow, FreeVlanRow
+from sbf_service.store.vlans.ports import adopt_ports, release_ports
+from sbf_service.store.vlans.transport_vlans import list_collisions
 from virtcloud.model.cluster import ENDED_STATES, WANTED_STATES, ClusterState
 from virtcloud.model.edge import EdgeDifference, EdgeWanted
 from virtcloud.model.element import ElementKind, Switch

@@ -13,11 +13,11 @@ from support.sbf_fakes.world import spec
 
 from sbf_service.drivers.contract import SwitchCapabilities
 from sbf_service.http.routes.topology import check_device_support
-from sbf_service.store.cluster_tables import PlacementRow
-from sbf_service.store.leases import acquire_lease, release_lease, release_leases_of
-from sbf_service.store.quarantine import declare_clean
-from sbf_service.store.tables import ElementRow
-from sbf_service.store.topology import FormerTopology, change_topology
+from sbf_service.store.elements.leases import acquire_lease, release_lease, release_leases_of
+from sbf_service.store.tables.cluster_tables import PlacementRow
+from sbf_service.store.tables.tables import ElementRow
+from sbf_service.store.topology.topology import FormerTopology, change_topology
+from sbf_service.store.vlans.quarantine import declare_clean
 from virtcloud.model.cluster import WANTED_STATES
 from virtcloud.model.element import Edge, Switch
 from virtcloud.model.errors import VirtcloudError

@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 
 from sqlalchemy import make_url
 
-from sbf_service.store.database import make_engine
-from sbf_service.store.database_migration import migrate
+from sbf_service.store.connections.database import make_engine
+from sbf_service.store.maintenance.database_migration import migrate
 
 
 def create_sqlite(database: str) -> None:

@@ -29,8 +29,8 @@ from sbf_service.http.auth.authorization import CurrentService, authorize_cluste
 from sbf_service.http.long_polls import make_poll
 from sbf_service.http.routes import audit, clusters, traffic, vpn
 from sbf_service.http.routes.clusters import EarlierIdQuery, KeyPath
-from sbf_service.store.audit_log import AuditFilter
-from sbf_service.store.cluster_lists import ClusterFilter
+from sbf_service.store.clusters.cluster_lists import ClusterFilter
+from sbf_service.store.maintenance.audit_log import AuditFilter
 from virtcloud.model.cluster import WANTED_STATES
 from virtcloud.model.errors import NotFound
 from virtcloud.model.values import Name, UserName

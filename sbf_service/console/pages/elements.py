@@ -13,7 +13,7 @@ from sbf_service.console.troubles import find_element_level, find_element_troubl
 from sbf_service.domain.rights import Action, ProtectedResource, is_allowed
 from sbf_service.http.auth.authorization import CurrentService, describe_site
 from sbf_service.http.routes import elements
-from sbf_service.store.elements import ElementFilter, count_elements, list_element_sites, read_element_page
+from sbf_service.store.elements.elements import ElementFilter, count_elements, list_element_sites, read_element_page
 from sbf_service.store.pages import PagePart
 from virtcloud.model.edge import DEVICE_KINDS
 from virtcloud.model.element import ElementKind

@@ -20,8 +20,10 @@ from sbf_service.console.sessions import CurrentBrowser
 from sbf_service.domain.rights import Action
 from sbf_service.http.auth.authorization import CurrentService, authorize_cluster
 from sbf_service.http.routes.clusters import EarlierIdQuery, KeyPath
-from sbf_service.store import clusters, outside_uses, traffic, vpn_users
-from sbf_service.store.audit_log import find_newest_id
+from sbf_service.store.access import vpn_users
+from sbf_service.store.clusters import clusters
+from sbf_service.store.maintenance.audit_log import find_newest_id
+from sbf_service.store.networks import outside_uses, traffic
 from sbf_service.store.unit_of_work import AUDIT_TOPIC, TRAFFIC_TOPIC
 from virtcloud.model.values import ClusterKey
 

@@ -28,7 +28,7 @@ from sbf_service.http.auth.authentication import client_address
 from sbf_service.http.auth.authorization import CurrentService
 from sbf_service.http.auth.caller import RateLimiter
 from sbf_service.log import get_log
-from sbf_service.store.console_sessions import create_session, end_session
+from sbf_service.store.users.console_sessions import create_session, end_session
 from virtcloud.model.errors import Forbidden, TooManyRequests, Unauthenticated, VirtcloudError
 
 REASONS: Final = {

@@ -24,7 +24,7 @@ from sbf_service.console.troubles import (
 from sbf_service.domain.rights import Action, is_allowed
 from sbf_service.http.auth.authorization import CurrentService, describe_site
 from sbf_service.http.routes import sites
-from sbf_service.store.cluster_lists import ClusterFilter
+from sbf_service.store.clusters.cluster_lists import ClusterFilter
 from virtcloud.model.values import Name
 
 PAGE_SIZE: Final = 20

@@ -21,12 +21,12 @@ from sbf_service.domain.rights import (
     is_allowed,
 )
 from sbf_service.http.auth.caller import Caller
-from sbf_service.store.cluster_lists import ClusterFilter
-from sbf_service.store.clusters import get_cluster, make_unknown_error
-from sbf_service.store.network_scopes import find_cluster_scope
+from sbf_service.store.clusters.cluster_lists import ClusterFilter
+from sbf_service.store.clusters.clusters import get_cluster, make_unknown_error
+from sbf_service.store.elements.revisions import require_element
 from sbf_service.store.pages import require_filter_names
-from sbf_service.store.revisions import require_element
 from sbf_service.store.store import Store
+from sbf_service.store.transactions.network_scopes import find_cluster_scope
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterRequest

@@ -12,8 +12,8 @@ from sbf_service.http.operations import Operation
 from sbf_service.http.pages import PAGES, CurrentPage
 from sbf_service.http.problems import problem_responses
 from sbf_service.log import get_log
-from sbf_service.store import quotas, tokens
 from sbf_service.store.pages import Page, PagePart
+from sbf_service.store.users import quotas, tokens
 from virtcloud.model.access import Identity, NewToken, QuotaLimits, QuotaView, Role, TokenId, TokenRequest, TokenView
 from virtcloud.model.values import UserName
 

@@ -21,7 +21,8 @@ from sbf_service.http.long_polls import CurrentPoll
 from sbf_service.http.operations import Operation, Wait
 from sbf_service.http.pages import PAGES, CurrentPage, OrderQuery, PageCall, answer_list
 from sbf_service.http.problems import problem_responses
-from sbf_service.store.audit_log import (
+from sbf_service.store.clusters.cluster_keys import has_owned_key
+from sbf_service.store.maintenance.audit_log import (
     AuditFilter,
     check_period,
     find_newest_id,
@@ -29,7 +30,6 @@ from sbf_service.store.audit_log import (
     read_entries,
     read_entry_page,
 )
-from sbf_service.store.cluster_keys import has_owned_key
 from sbf_service.store.pages import Page, PagePart
 from sbf_service.store.store import Store
 from sbf_service.store.unit_of_work import AUDIT_TOPIC

@@ -24,8 +24,8 @@ from sbf_service.http.image_uploads import (
 from sbf_service.http.operations import Operation
 from sbf_service.http.problems import problem_responses
 from sbf_service.http.session_relay import SessionRelay
-from sbf_service.store import images
 from sbf_service.store.unit_of_work import Unit
+from sbf_service.store.users import images
 from virtcloud.model.errors import Conflict
 from virtcloud.model.guests import GuestPower, GuestView
 from virtcloud.model.image import Architecture, CatalogueImage, ImageFormat, ImageSource, Sha256

@@ -30,12 +30,12 @@ from sbf_service.http.long_polls import CurrentPoll, LongPoll
 from sbf_service.http.operations import CLUSTER_ID, After, Wait
 from sbf_service.http.pages import PAGES, CurrentPage, OrderQuery, answer_list
 from sbf_service.http.problems import problem_responses
-from sbf_service.store import cluster_creation, clusters
-from sbf_service.store.cluster_dry_run import dry_run_cluster
-from sbf_service.store.cluster_lists import ClusterFilter, list_newest, read_cluster_page
+from sbf_service.store.clusters import cluster_creation, clusters
+from sbf_service.store.clusters.cluster_dry_run import dry_run_cluster
+from sbf_service.store.clusters.cluster_lists import ClusterFilter, list_newest, read_cluster_page
+from sbf_service.store.clusters.transitions import state_topic
+from sbf_service.store.networks.service_nodes import add_mounts
 from sbf_service.store.pages import Page, PagePart, read_all_pages
-from sbf_service.store.service_nodes import add_mounts
-from sbf_service.store.transitions import state_topic
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.changes import ClusterDryRun
 from virtcloud.model.cluster import ENDED_STATES, ClusterRequest, ClusterState, LeaseExtension

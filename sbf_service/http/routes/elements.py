@@ -19,21 +19,21 @@ from sbf_service.http.operations import After, IfNoneMatch, Operation, Wait
 from sbf_service.http.pages import PAGES, CurrentPage
 from sbf_service.http.problems import problem_responses
 from sbf_service.reconcile.on_demand import OnDemandReader
-from sbf_service.store import confirmations, elements, error_reports, unchecked_elements
-from sbf_service.store.agent_heartbeats import AgentElement
-from sbf_service.store.capacity import record_capacity
-from sbf_service.store.cluster_dry_run import compute_element_difference
-from sbf_service.store.confirmations import confirmation_topic
-from sbf_service.store.current_topology import read_topology
-from sbf_service.store.leases import receive_heartbeat, record_agent_heartbeat
-from sbf_service.store.network_scopes import find_confirmation_scope
+from sbf_service.store.clusters.capacity import record_capacity
+from sbf_service.store.clusters.cluster_dry_run import compute_element_difference
+from sbf_service.store.clusters.transitions import fail_refused_clusters
+from sbf_service.store.elements import confirmations, elements, error_reports, unchecked_elements
+from sbf_service.store.elements.agent_heartbeats import AgentElement
+from sbf_service.store.elements.confirmations import confirmation_topic
+from sbf_service.store.elements.leases import receive_heartbeat, record_agent_heartbeat
+from sbf_service.store.elements.revisions import require_element
 from sbf_service.store.pages import Page, PagePart
-from sbf_service.store.ports import adopt_ports as adopt_switch_ports
-from sbf_service.store.ports import parse_removed_switch
-from sbf_service.store.ports import release_ports as release_switch_ports
-from sbf_service.store.revisions import require_element
-from sbf_service.store.transitions import fail_refused_clusters
+from sbf_service.store.topology.current_topology import read_topology
+from sbf_service.store.transactions.network_scopes import find_confirmation_scope
 from sbf_service.store.unit_of_work import Unit
+from sbf_service.store.vlans.ports import adopt_ports as adopt_switch_ports
+from sbf_service.store.vlans.ports import parse_removed_switch
+from sbf_service.store.vlans.ports import release_ports as release_switch_ports
 from virtcloud.model.access import Role
 from virtcloud.model.changes import ElementDifference, ElementReconciliation
 from virtcloud.model.element import ElementKind, Switch

@@ -12,10 +12,10 @@ from sbf_service.http.long_polls import CurrentPoll
 from sbf_service.http.operations import After, Operation, Wait
 from sbf_service.http.problems import problem_responses
 from sbf_service.http.routes.clusters import IdQuery, KeyPath
-from sbf_service.store import guest_power
-from sbf_service.store.clusters import require_cluster
-from sbf_service.store.confirmations import confirmation_topic
-from sbf_service.store.revisions import require_element
+from sbf_service.store.clusters import guest_power
+from sbf_service.store.clusters.clusters import require_cluster
+from sbf_service.store.elements.confirmations import confirmation_topic
+from sbf_service.store.elements.revisions import require_element
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.guests import GuestPowerRequest, GuestView
 from virtcloud.model.values import ClusterKey, Name

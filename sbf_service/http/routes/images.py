@@ -27,9 +27,9 @@ from sbf_service.http.operations import Operation
 from sbf_service.http.pages import PAGES, CurrentPage
 from sbf_service.http.problems import problem_responses
 from sbf_service.log import get_log
-from sbf_service.store import image_uses, images
 from sbf_service.store.pages import Page, PagePart
 from sbf_service.store.unit_of_work import Unit
+from sbf_service.store.users import image_uses, images
 from virtcloud.model.errors import NotFound, StorageFull
 from virtcloud.model.image import (
     CatalogueImage,

@@ -10,7 +10,7 @@ from sbf_service.http.auth.authorization import CurrentCaller, CurrentService
 from sbf_service.http.long_polls import CurrentPoll
 from sbf_service.http.operations import Operation, Wait
 from sbf_service.http.problems import problem_responses
-from sbf_service.store.job_proofs import JOBS_TOPIC, list_unproven_jobs, record_job_proof
+from sbf_service.store.clusters.job_proofs import JOBS_TOPIC, list_unproven_jobs, record_job_proof
 from virtcloud.model.values import ClusterKey
 from virtcloud.model.views import JobStatement
 

@@ -9,7 +9,7 @@ from sbf_service.http.auth.authorization import CurrentCaller, CurrentService
 from sbf_service.http.operations import Operation
 from sbf_service.http.problems import problem_responses
 from sbf_service.log import get_log
-from sbf_service.store import user_keys
+from sbf_service.store.users import user_keys
 from virtcloud.model.ssh_keys import KeyFingerprint, NewUserKey, UserKeyView
 from virtcloud.model.values import UserName
 

@@ -21,8 +21,8 @@ from sbf_service.http.auth.authorization import CurrentService
 from sbf_service.http.metric_families import DatabaseCollector, ReplicaCollector
 from sbf_service.http.operations import Operation
 from sbf_service.http.problems import NOT_READY, problem_response, problem_responses
-from sbf_service.store.database import probe_write
-from sbf_service.store.database_migration import is_migrated
+from sbf_service.store.connections.database import probe_write
+from sbf_service.store.maintenance.database_migration import is_migrated
 from virtcloud.model.document import Document
 from virtcloud.model.errors import ServiceUnreachable
 

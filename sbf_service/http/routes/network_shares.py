@@ -8,7 +8,7 @@ from sbf_service.http.auth.authorization import CurrentCaller, CurrentService, c
 from sbf_service.http.operations import Operation
 from sbf_service.http.problems import problem_responses
 from sbf_service.http.routes.clusters import IdQuery, KeyPath, UserPath
-from sbf_service.store import clusters
+from sbf_service.store.clusters import clusters
 from virtcloud.model.views import ClusterView
 
 router = APIRouter(prefix="/v1/clusters", tags=["clusters"], route_class=Operation)

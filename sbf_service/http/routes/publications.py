@@ -11,7 +11,7 @@ from sbf_service.http.operations import Operation
 from sbf_service.http.problems import problem_responses
 from sbf_service.http.routes.clusters import IdQuery, KeyPath
 from sbf_service.http.routes.vpn import authorize_vpn, change_vpn
-from sbf_service.store import publications
+from sbf_service.store.networks import publications
 from virtcloud.model.gateway_access import PublishedProtocol
 from virtcloud.model.publication import PublicationRequest, PublicationView
 from virtcloud.model.values import Name

@@ -23,9 +23,9 @@ from sbf_service.http.routes.clones import check_clone
 from sbf_service.http.routes.guests import authorize_guest
 from sbf_service.http.session_relay import CloneOrder, SessionRelay, UserLeftError, WaitingSession
 from sbf_service.log import get_log
-from sbf_service.store.clusters import require_cluster
-from sbf_service.store.guest_sessions import delete_session, insert_session, list_sessions, session_topic
-from sbf_service.store.tokens import token_topic
+from sbf_service.store.clusters.clusters import require_cluster
+from sbf_service.store.clusters.guest_sessions import delete_session, insert_session, list_sessions, session_topic
+from sbf_service.store.users.tokens import token_topic
 from virtcloud.model.access import Role
 from virtcloud.model.errors import BadInput, Conflict, ServiceUnreachable, Unauthenticated, VirtcloudError
 from virtcloud.model.guest_sessions import FIRST_KINDS, USER_KINDS, GuestSession, SessionKind, SessionRequest

@@ -19,11 +19,11 @@ from sbf_service.http.problems import problem_responses
 from sbf_service.http.routes.topology import dry_run_setting
 from sbf_service.preparation.sheets import BackboneDevice, make_sheets
 from sbf_service.reconcile.on_demand import CableChecker
-from sbf_service.store.current_topology import read_topology
 from sbf_service.store.pages import Page, PagePart
-from sbf_service.store.pools import make_site_view, make_site_views, read_pool, read_site_page
-from sbf_service.store.pools import put_pool as put_site_pool
-from sbf_service.store.quarantine import declare_clean
+from sbf_service.store.topology.current_topology import read_topology
+from sbf_service.store.vlans.pools import make_site_view, make_site_views, read_pool, read_site_page
+from sbf_service.store.vlans.pools import put_pool as put_site_pool
+from sbf_service.store.vlans.quarantine import declare_clean
 from virtcloud.model.changes import ChangeDryRun
 from virtcloud.model.element_views import CleanDeclaration, Pool, SiteView
 from virtcloud.model.site import SiteCables, SitePreparation

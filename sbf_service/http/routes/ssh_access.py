@@ -13,9 +13,9 @@ from sbf_service.http.operations import Operation
 from sbf_service.http.problems import problem_responses
 from sbf_service.http.routes.clusters import IdQuery, KeyPath
 from sbf_service.http.routes.vpn import authorize_vpn, change_vpn
-from sbf_service.store import ssh_certificates, ssh_revocations
-from sbf_service.store.leases import record_agent_heartbeat
-from sbf_service.store.ssh_certificates import CertifiedUser
+from sbf_service.store.access import ssh_certificates, ssh_revocations
+from sbf_service.store.access.ssh_certificates import CertifiedUser
+from sbf_service.store.elements.leases import record_agent_heartbeat
 from virtcloud.model.ssh_access import SshAccessView, SshCertificateRequest, SshCertificateView
 from virtcloud.model.ssh_connections import (
     SERIAL_LIMIT,

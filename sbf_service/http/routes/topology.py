@@ -20,9 +20,9 @@ from sbf_service.http.problems import problem_responses
 from sbf_service.http.topology_bodies import TopologyOperation, answer_topology
 from sbf_service.reconcile.sessions import Platforms
 from sbf_service.reconcile.setting_dry_run import SettingDryRun
-from sbf_service.store.current_topology import read_topology, read_topology_version
-from sbf_service.store.topology import FormerTopology, change_topology
-from sbf_service.store.topology import put_topology as replace_topology
+from sbf_service.store.topology.current_topology import read_topology, read_topology_version
+from sbf_service.store.topology.topology import FormerTopology, change_topology
+from sbf_service.store.topology.topology import put_topology as replace_topology
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.changes import ChangeDryRun
 from virtcloud.model.element import Device, Edge, kind_of

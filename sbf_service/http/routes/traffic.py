@@ -18,9 +18,9 @@ from sbf_service.http.auth.authorization import (
 from sbf_service.http.operations import Operation
 from sbf_service.http.problems import problem_responses
 from sbf_service.http.routes.clusters import IdQuery, KeyPath
-from sbf_service.store import outside_uses, traffic
-from sbf_service.store.leases import record_agent_heartbeat
-from sbf_service.store.revisions import require_element
+from sbf_service.store.elements.leases import record_agent_heartbeat
+from sbf_service.store.elements.revisions import require_element
+from sbf_service.store.networks import outside_uses, traffic
 from virtcloud.model.outside_use import DestinationUseView, OutsideReport
 from virtcloud.model.traffic import ElementTraffic, TrafficReport
 from virtcloud.model.values import Name

@@ -17,10 +17,10 @@ from sbf_service.http.problems import problem_responses
 from sbf_service.http.routes.clusters import IdQuery, KeyPath
 from sbf_service.http.session_relay import SessionRelay
 from sbf_service.reconcile.on_demand import OnDemandReader
-from sbf_service.store.clusters import require_cluster
-from sbf_service.store.current_topology import read_topology
-from sbf_service.store.elements import make_element_view
-from sbf_service.store.live_clusters import make_live_clusters
+from sbf_service.store.clusters.clusters import require_cluster
+from sbf_service.store.clusters.live_clusters import make_live_clusters
+from sbf_service.store.elements.elements import make_element_view
+from sbf_service.store.topology.current_topology import read_topology
 from virtcloud.model.changes import ElementDifference
 from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES
 from virtcloud.model.edge import DEVICE_KINDS

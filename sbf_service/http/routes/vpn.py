@@ -18,12 +18,12 @@ from sbf_service.http.long_polls import CurrentPoll
 from sbf_service.http.operations import Operation, Wait
 from sbf_service.http.problems import problem_responses
 from sbf_service.http.routes.clusters import IdQuery, KeyPath
-from sbf_service.store import vpn_profile_views, vpn_profiles, vpn_users
-from sbf_service.store.clusters import get_cluster, make_unknown_error, require_cluster
-from sbf_service.store.confirmations import confirmation_topic
-from sbf_service.store.leases import record_agent_heartbeat
+from sbf_service.store.access import vpn_profile_views, vpn_profiles, vpn_users
+from sbf_service.store.access.vpn_profiles import NewDevice
+from sbf_service.store.clusters.clusters import get_cluster, make_unknown_error, require_cluster
+from sbf_service.store.elements.confirmations import confirmation_topic
+from sbf_service.store.elements.leases import record_agent_heartbeat
 from sbf_service.store.unit_of_work import Unit
-from sbf_service.store.vpn_profiles import NewDevice
 from virtcloud.model.access import Role
 from virtcloud.model.element import ElementKind
 from virtcloud.model.errors import Forbidden

@@ -1,11 +1,11 @@
 """The environment script that Alembic runs.
 
-The connection that ``sbf_service.store.alembic_upgrade`` passes is already in a transaction.
+The connection that ``sbf_service.store.maintenance.alembic_upgrade`` passes is already in a transaction.
 """
 
 from alembic import context
 
-from sbf_service.store import (  # noqa: F401 - their tables join the metadata of Base
+from sbf_service.store.tables import (  # noqa: F401 - their tables join the metadata of Base
     cluster_tables,
     gateway_tables,
     guest_tables,
@@ -15,7 +15,7 @@ from sbf_service.store import (  # noqa: F401 - their tables join the metadata o
     vlan_tables,
     vpn_tables,
 )
-from sbf_service.store.tables import Base
+from sbf_service.store.tables.tables import Base
 
 context.configure(
     connection=context.config.attributes["connection"],

@@ -5,8 +5,8 @@ import pytest
 from support.sbf_fakes.console_browser import logged_in, text_of
 from support.sbf_fakes.world import World, make_world, spec, three_edges, three_sites
 
-from sbf_service.store import error_reports
-from sbf_service.store.cluster_tables import ClusterRow
+from sbf_service.store.elements import error_reports
+from sbf_service.store.tables.cluster_tables import ClusterRow
 from virtcloud.model.access import Role
 
 LIT = re.compile(r'<polyline class="line \w+ lit" [^>]*><title>([^<]*)</title>')

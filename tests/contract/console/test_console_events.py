@@ -17,7 +17,7 @@ from sbf_service.console.events import MAX_STREAMS, LivePage, StreamCounts, stre
 from sbf_service.console.pages import live
 from sbf_service.console.sessions import Browser, find_secret, make_caller, read_session
 from sbf_service.http.auth.caller import Caller
-from sbf_service.store import clusters
+from sbf_service.store.clusters import clusters
 from virtcloud.model.access import Role
 from virtcloud.model.errors import DatabaseUnavailable
 from virtcloud.model.values import ClusterKey

@@ -6,7 +6,7 @@ from support.sbf_fakes.world import World
 
 from sbf_service.domain.idempotency import NOT_SAFE_TO_REPEAT, SAFE_TO_REPEAT
 from sbf_service.http.problems import NOT_IDEMPOTENT
-from sbf_service.store import tokens
+from sbf_service.store.users import tokens
 from virtcloud.model.errors import DatabaseUnavailable
 
 

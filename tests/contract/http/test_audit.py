@@ -12,7 +12,7 @@ from support.sbf_fakes.http_calls import ask, client
 from support.sbf_fakes.world import World, spec
 
 from sbf_service.credential_settings import Credential, SecretSource
-from sbf_service.store.confirmations import reset_confirmation
+from sbf_service.store.elements.confirmations import reset_confirmation
 from sbf_service.store.unit_of_work import record_audit
 from virtcloud.model.access import Role
 from virtcloud.model.changes import HostDifference

@@ -17,7 +17,7 @@ from support.sbf_fakes.session_world import count_session_rows, serve_world
 from support.sbf_fakes.world import World, make_world, spec, three_sites
 
 from sbf_service.http.session_relay import SessionRelay
-from sbf_service.store.revisions import require_element
+from sbf_service.store.elements.revisions import require_element
 from virtcloud.agent.guest_access.guest_channels import GuestChannel
 from virtcloud.agent.guest_access.session_listener import SessionListener
 from virtcloud.agent.network.frame_exchange import (

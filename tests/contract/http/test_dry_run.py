@@ -10,7 +10,7 @@ from support.sbf_fakes.world import World, make_world, site, spec
 from sbf_service.drivers.contract import SwitchScope
 from sbf_service.drivers.switch.linux_bridge import LinuxBridge
 from sbf_service.reconcile.on_demand import OnDemandReader
-from sbf_service.store.cluster_dry_run import dry_run_cluster
+from sbf_service.store.clusters.cluster_dry_run import dry_run_cluster
 from virtcloud.model.cluster import ClusterRequest
 from virtcloud.model.errors import Conflict
 from virtcloud.model.switch_state import SwitchDifference

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from support.sbf_fakes.session_world import Installation, Start, await_true, no_bridge, serve_worlds
 
-from sbf_service.store.revisions import require_element
+from sbf_service.store.elements.revisions import require_element
 from virtcloud.agent.guest_access.guest_clones import GuestCloner
 from virtcloud.agent.guest_access.session_listener import SessionListener
 from virtcloud.agent.guests.guest_disks import ensure_disks

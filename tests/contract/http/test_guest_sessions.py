@@ -14,7 +14,7 @@ from support.sbf_fakes.session_world import CHUNK, Installation, Start, await_tr
 from support.sbf_fakes.world import spec
 
 from sbf_service.http.routes import sessions
-from sbf_service.store.tokens import revoke_token
+from sbf_service.store.users.tokens import revoke_token
 from virtcloud.client import session_stream
 from virtcloud.model.access import Role, TokenId
 from virtcloud.model.errors import (

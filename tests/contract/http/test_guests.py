@@ -7,7 +7,7 @@ import pytest
 from support.sbf_fakes.http_calls import ask, problem
 from support.sbf_fakes.world import World, spec
 
-from sbf_service.store.error_reports import record_error
+from sbf_service.store.elements.error_reports import record_error
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.guests import GuestView

@@ -7,7 +7,7 @@ import pytest
 from support.sbf_fakes.http_calls import ask, problem
 from support.sbf_fakes.world import World, spec
 
-from sbf_service.store.job_proofs import MAX_OPEN_QUESTIONS
+from sbf_service.store.clusters.job_proofs import MAX_OPEN_QUESTIONS
 from virtcloud.model.access import Role
 
 KEY = "7.torque"

@@ -14,9 +14,9 @@ from support.sbf_fakes.poll_calls import (
 from support.sbf_fakes.world import World
 
 from sbf_service.domain.authentication import Token
-from sbf_service.store.current_topology import read_topology
 from sbf_service.store.pages import PagePart
-from sbf_service.store.tokens import read_token_page, revoke_token
+from sbf_service.store.topology.current_topology import read_topology
+from sbf_service.store.users.tokens import read_token_page, revoke_token
 
 
 def test_tokens_of_agents_are_known_after_a_restart(world: World) -> None:

@@ -25,9 +25,9 @@ from sbf_service import change_reader
 from sbf_service.bootstrap import SbfService
 from sbf_service.http.entity_tags import make_wanted_etag
 from sbf_service.http.long_polls import PollAdmission
-from sbf_service.store.agent_heartbeats import AgentElement
-from sbf_service.store.confirmations import reset_confirmation
-from sbf_service.store.leases import holds_lease
+from sbf_service.store.elements.agent_heartbeats import AgentElement
+from sbf_service.store.elements.confirmations import reset_confirmation
+from sbf_service.store.elements.leases import holds_lease
 from virtcloud.model.access import Role
 from virtcloud.model.errors import DatabaseUnavailable, VirtcloudError
 

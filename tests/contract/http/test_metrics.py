@@ -10,7 +10,7 @@ from support.sbf_fakes.world import World, spec, three_edges
 from sbf_service.http.metric_reference import list_metrics
 from sbf_service.http.middleware import is_long_poll, route_template
 from sbf_service.reconcile.device_statuses import read_device_statuses
-from sbf_service.store.metric_counts import BACKUP_TIME, record_service_time
+from sbf_service.store.maintenance.metric_counts import BACKUP_TIME, record_service_time
 from virtcloud.model.topology import Topology
 
 

@@ -9,8 +9,8 @@ from support.sbf_fakes.http_calls import ask
 from support.sbf_fakes.vpn_world import furnish, gateway, stop_agents, topology_with_gateways
 from support.sbf_fakes.world import World, make_world, spec
 
-from sbf_service.store.cluster_tables import ClusterRow
-from sbf_service.store.elements import make_element_view
+from sbf_service.store.elements.elements import make_element_view
+from sbf_service.store.tables.cluster_tables import ClusterRow
 from virtcloud.model.access import Role
 from virtcloud.model.element_views import ElementView
 from virtcloud.model.topology import Topology

@@ -12,8 +12,8 @@ from support.sbf_fakes.http_calls import ask
 from support.sbf_fakes.vpn_world import furnish, gateway, stop_agents, topology_with_gateways
 from support.sbf_fakes.world import World, make_world
 
-from sbf_service.store.cluster_tables import ClusterRow
-from sbf_service.store.gateway_tables import PublicationRow
+from sbf_service.store.tables.cluster_tables import ClusterRow
+from sbf_service.store.tables.gateway_tables import PublicationRow
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterSpec
 

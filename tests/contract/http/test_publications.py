@@ -13,8 +13,8 @@ from support.sbf_fakes.http_calls import ask, problem
 from support.sbf_fakes.vpn_world import furnish, gateway, topology_with_gateways
 from support.sbf_fakes.world import World, make_world, spec
 
-from sbf_service.store.cluster_tables import ClusterRow
-from sbf_service.store.revisions import require_element
+from sbf_service.store.elements.revisions import require_element
+from sbf_service.store.tables.cluster_tables import ClusterRow
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.errors import Conflict

@@ -5,7 +5,7 @@ import pytest
 from support.sbf_fakes.http_calls import ask, body, problem
 from support.sbf_fakes.world import World, make_world, spec
 
-from sbf_service.store.cluster_creation import put_cluster
+from sbf_service.store.clusters.cluster_creation import put_cluster
 from virtcloud.model.access import QuotaLimits, Role
 from virtcloud.model.cluster import ClusterRequest
 from virtcloud.model.errors import QuotaExceeded

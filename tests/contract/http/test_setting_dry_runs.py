@@ -11,7 +11,7 @@ from support.sbf_fakes.world import SITES, World, make_world, spec, three_edges,
 
 from sbf_service.drivers.contract import DeviceLogin
 from sbf_service.drivers.transport.device_session import CancelScope
-from sbf_service.store.leases import acquire_lease
+from sbf_service.store.elements.leases import acquire_lease
 from virtcloud.model.errors import Unreachable
 from virtcloud.model.topology import Topology
 

@@ -21,9 +21,9 @@ from sbf_service.http import entity_tags
 from sbf_service.http.entity_tags import make_wanted_etag
 from sbf_service.http.settled_polls import SettledPollMiddleware
 from sbf_service.server import make_server_config
-from sbf_service.store.change_notices import ChangeNotice, Doorbell
-from sbf_service.store.confirmations import reset_confirmation
-from sbf_service.store.tables import ElementRow
+from sbf_service.store.elements.confirmations import reset_confirmation
+from sbf_service.store.tables.tables import ElementRow
+from sbf_service.store.transactions.change_notices import ChangeNotice, Doorbell
 from virtcloud.model.access import Role
 from virtcloud.model.errors import DatabaseUnavailable
 from virtcloud.model.topology import Topology

@@ -15,7 +15,7 @@ from support.sbf_fakes.http_calls import ask, problem
 from support.sbf_fakes.vpn_world import furnish, gateway, topology_with_gateways
 from support.sbf_fakes.world import World, make_world, spec
 
-from sbf_service.store.elements import make_wanted_document
+from sbf_service.store.elements.elements import make_wanted_document
 from virtcloud.client.gateway_logins import make_login_key
 from virtcloud.model.access import Role
 from virtcloud.model.ssh_access import SshAccess, SshServer

@@ -8,7 +8,7 @@ from support.sbf_fakes.http_calls import ask
 from support.sbf_fakes.vpn_world import furnish, gateway, topology_with_gateways
 from support.sbf_fakes.world import World, make_world, spec
 
-from sbf_service.store import ssh_revocations
+from sbf_service.store.access import ssh_revocations
 from virtcloud.client.gateway_logins import make_login_key
 from virtcloud.model.access import Role
 from virtcloud.model.ssh_access import SSH_REVOCATIONS

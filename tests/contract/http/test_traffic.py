@@ -7,7 +7,7 @@ from support.sbf_fakes.http_calls import ask
 from support.sbf_fakes.world import World, spec
 
 from sbf_service.domain.traffic import MAX_SAMPLES
-from sbf_service.store.gateway_tables import TrafficRow
+from sbf_service.store.tables.gateway_tables import TrafficRow
 from virtcloud.model.access import Role
 
 PATH = "/v1/clusters/demo/traffic"

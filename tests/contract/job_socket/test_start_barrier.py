@@ -11,7 +11,8 @@ from support.hosts.job_socket_agent import Agent, FakeProber
 from support.sbf_fakes.job_world import JOB, SPEC, active, end_run, state, until
 from support.sbf_fakes.world import World, spec
 
-from sbf_service.store import error_reports, guest_power
+from sbf_service.store.clusters import guest_power
+from sbf_service.store.elements import error_reports
 from virtcloud.agent.network.address_probe import IpAddress
 from virtcloud.model.guests import GuestPower, GuestPowerRequest
 

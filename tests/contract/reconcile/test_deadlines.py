@@ -9,13 +9,13 @@ from support.sbf_fakes.world import World, spec
 from sbf_service.domain.error_report import ErrorReport
 from sbf_service.reconcile import deadlines
 from sbf_service.reconcile.deadlines import StoreDeadlineTransactions
-from sbf_service.store import transitions
-from sbf_service.store.cluster_queries import find_clusters
-from sbf_service.store.cluster_tables import ClusterRow
-from sbf_service.store.due_transitions import HAS_DUE_TRANSITION, make_due_parameters
-from sbf_service.store.leases import record_agent_heartbeat
-from sbf_service.store.revisions import require_element
-from sbf_service.store.tables import ElementRow
+from sbf_service.store.clusters import transitions
+from sbf_service.store.clusters.cluster_queries import find_clusters
+from sbf_service.store.clusters.due_transitions import HAS_DUE_TRANSITION, make_due_parameters
+from sbf_service.store.elements.leases import record_agent_heartbeat
+from sbf_service.store.elements.revisions import require_element
+from sbf_service.store.tables.cluster_tables import ClusterRow
+from sbf_service.store.tables.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import DatabaseUnavailable

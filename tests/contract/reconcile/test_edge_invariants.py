@@ -9,8 +9,8 @@ from sqlalchemy import insert
 from sqlalchemy.exc import IntegrityError
 from support.sbf_fakes.world import World, spec, three_edges
 
-from sbf_service.store.cluster_creation import put_cluster
-from sbf_service.store.vlan_tables import ServiceClaimRow
+from sbf_service.store.clusters.cluster_creation import put_cluster
+from sbf_service.store.tables.vlan_tables import ServiceClaimRow
 from virtcloud.model.cluster import ClusterRequest, ClusterState
 from virtcloud.model.edge import Circuit, CircuitRemnant
 from virtcloud.model.errors import NoVlanFree

@@ -1,7 +1,7 @@
 import pytest
 from support.sbf_fakes.world import World, spec, three_edges
 
-from sbf_service.store.quarantine import declare_clean
+from sbf_service.store.vlans.quarantine import declare_clean
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import Conflict
 from virtcloud.model.topology import Topology

@@ -26,12 +26,12 @@ from sbf_service.reconcile.heartbeats import LEASE_LOST, HeldLease, LeaseHeartbe
 from sbf_service.reconcile.sessions import DeviceSessions
 from sbf_service.reconcile.worker import ReconcileOutcome, Worker
 from sbf_service.settings import ServiceSettings
-from sbf_service.store.cluster_creation import put_cluster
-from sbf_service.store.elements import make_element_view
-from sbf_service.store.leases import acquire_lease, release_lease, renew_lease
-from sbf_service.store.pools import put_pool
-from sbf_service.store.service_tables import AuditRow
-from sbf_service.store.topology import put_topology
+from sbf_service.store.clusters.cluster_creation import put_cluster
+from sbf_service.store.elements.elements import make_element_view
+from sbf_service.store.elements.leases import acquire_lease, release_lease, renew_lease
+from sbf_service.store.tables.service_tables import AuditRow
+from sbf_service.store.topology.topology import put_topology
+from sbf_service.store.vlans.pools import put_pool
 from virtcloud.model.cluster import ClusterRequest
 from virtcloud.model.element import Switch as SwitchElement
 from virtcloud.model.element_views import Pool

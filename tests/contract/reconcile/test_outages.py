@@ -9,9 +9,9 @@ from support.sbf_fakes.vpn_world import devices, furnish, make_profile
 from support.sbf_fakes.world import World, spec
 
 from sbf_service.reconcile.deadlines import SUSPENDED_AFTER_S, StoreDeadlineTransactions
-from sbf_service.store.cluster_tables import ClusterRow
-from sbf_service.store.clusters import extend_lease
-from sbf_service.store.revisions import require_element
+from sbf_service.store.clusters.clusters import extend_lease
+from sbf_service.store.elements.revisions import require_element
+from sbf_service.store.tables.cluster_tables import ClusterRow
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import DatabaseUnavailable

@@ -20,11 +20,11 @@ from support.sbf_fakes.world import World, make_world, spec
 
 from sbf_service.reconcile.on_demand import OnDemandReader
 from sbf_service.reconcile.setting_dry_run import SettingDryRun
-from sbf_service.store.current_topology import read_topology
-from sbf_service.store.elements import make_element_views, read_wanted_revision
-from sbf_service.store.pools import put_pool
-from sbf_service.store.ports import adopt_ports, parse_removed_switch, read_port_records, release_ports
-from sbf_service.store.revisions import require_element
+from sbf_service.store.elements.elements import make_element_views, read_wanted_revision
+from sbf_service.store.elements.revisions import require_element
+from sbf_service.store.topology.current_topology import read_topology
+from sbf_service.store.vlans.pools import put_pool
+from sbf_service.store.vlans.ports import adopt_ports, parse_removed_switch, read_port_records, release_ports
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.element import Switch
 from virtcloud.model.element_views import Pool

@@ -10,8 +10,8 @@ import pytest
 from support.sbf_fakes.world import World, spec, three_edges
 
 from sbf_service.reconcile.worker import ReconcileOutcome
-from sbf_service.store.ports import read_port_records
-from sbf_service.store.vlan_ownership import read_created_vlans
+from sbf_service.store.vlans.ports import read_port_records
+from sbf_service.store.vlans.vlan_ownership import read_created_vlans
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.topology import Topology
 from virtcloud.model.vlans import VlanSet

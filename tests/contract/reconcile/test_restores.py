@@ -17,15 +17,15 @@ from support.sbf_fakes.restores import CarryingHosts, back_up, restored_world
 from support.sbf_fakes.world import World, make_world, spec
 
 from sbf_service.reconcile.deadlines import SUSPENDED_AFTER_S
-from sbf_service.store.confirmations import confirm_revision
-from sbf_service.store.elements import make_element_view
-from sbf_service.store.guest_power import set_guest_power
-from sbf_service.store.leases import acquire_lease
-from sbf_service.store.metric_counts import count_installation
-from sbf_service.store.ports import add_port_row, parse_removed_switch, release_ports
-from sbf_service.store.revisions import increment_revisions, require_element
-from sbf_service.store.tables import ElementRow, PortRow
-from sbf_service.store.unchecked_elements import DECLARED_CLEAN, declare_element_clean
+from sbf_service.store.clusters.guest_power import set_guest_power
+from sbf_service.store.elements.confirmations import confirm_revision
+from sbf_service.store.elements.elements import make_element_view
+from sbf_service.store.elements.leases import acquire_lease
+from sbf_service.store.elements.revisions import increment_revisions, require_element
+from sbf_service.store.elements.unchecked_elements import DECLARED_CLEAN, declare_element_clean
+from sbf_service.store.maintenance.metric_counts import count_installation
+from sbf_service.store.tables.tables import ElementRow, PortRow
+from sbf_service.store.vlans.ports import add_port_row, parse_removed_switch, release_ports
 from virtcloud.agent.difference import compute_difference, digest
 from virtcloud.agent.held_steps import split_held_steps
 from virtcloud.agent.observed_host import ObservedGuest, ObservedHost, ObservedSegment

@@ -12,7 +12,7 @@ from support.sbf_fakes.switches import FakeSwitches
 from support.sbf_fakes.world import FakeClock, World, make_world, spec, three_edges
 
 from sbf_service.reconcile.worker import ReconcileOutcome
-from sbf_service.store.observed_state import compute_save_pause
+from sbf_service.store.elements.observed_state import compute_save_pause
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.element import Device
 from virtcloud.model.values import Name

@@ -8,9 +8,9 @@ from support.sbf_fakes.http_calls import ask
 from support.sbf_fakes.switches import FakeSwitch
 from support.sbf_fakes.world import World, spec, three_sites
 
-from sbf_service.store.ports import add_port_row
-from sbf_service.store.vlan_ownership import read_created_vlans
-from sbf_service.store.vlan_tables import CreatedVlanRow, FreeVlanRow
+from sbf_service.store.tables.vlan_tables import CreatedVlanRow, FreeVlanRow
+from sbf_service.store.vlans.ports import add_port_row
+from sbf_service.store.vlans.vlan_ownership import read_created_vlans
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import NoVlanFree

@@ -9,7 +9,7 @@ from sbf_service.drivers.registry import find_edge_platform, find_switch_platfor
 from sbf_service.reconcile.device_statuses import read_device_statuses
 from sbf_service.reconcile.sessions import Platforms
 from sbf_service.reconcile.worker import ReconcileOutcome
-from sbf_service.store.leases import acquire_lease
+from sbf_service.store.elements.leases import acquire_lease
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.topology import Topology
 

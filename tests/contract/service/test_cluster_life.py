@@ -1,6 +1,6 @@
 from support.sbf_fakes.world import World, spec
 
-from sbf_service.store.transitions import fail_refused_clusters
+from sbf_service.store.clusters.transitions import fail_refused_clusters
 from virtcloud.model.cluster import ClusterState
 
 

@@ -18,9 +18,9 @@ from support.sbf_fakes.world import make_world
 
 from sbf_service import __main__ as program
 from sbf_service.local_files import ensure_database_file
-from sbf_service.store.database import make_engine
-from sbf_service.store.database_migration import migrate
-from sbf_service.store.replica_lock import hold_replica_name
+from sbf_service.store.connections.database import make_engine
+from sbf_service.store.connections.replica_lock import hold_replica_name
+from sbf_service.store.maintenance.database_migration import migrate
 from virtcloud.client.credentials import read_token
 from virtcloud.model.errors import DatabaseUnavailable
 

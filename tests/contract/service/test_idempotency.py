@@ -11,9 +11,9 @@ import pytest
 from support.sbf_fakes.http_calls import ask, client, problem
 from support.sbf_fakes.world import World, spec
 
-from sbf_service.store.cluster_lists import ClusterFilter, list_newest
-from sbf_service.store.group_commit import FindScope
+from sbf_service.store.clusters.cluster_lists import ClusterFilter, list_newest
 from sbf_service.store.store import Store
+from sbf_service.store.transactions.group_commit import FindScope
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterState

@@ -13,12 +13,12 @@ from sqlalchemy import text
 from support.programs.postgres import PostgresServer
 from support.sbf_fakes.world import SITES, World, spec
 
-from sbf_service.store.cluster_creation import put_cluster
-from sbf_service.store.clusters import get_cluster
-from sbf_service.store.database import make_engine, probe_write
-from sbf_service.store.database_migration import migrate
-from sbf_service.store.leases import acquire_lease, find_stale_agents, record_agent_heartbeat
-from sbf_service.store.replica_lock import hold_replica_name
+from sbf_service.store.clusters.cluster_creation import put_cluster
+from sbf_service.store.clusters.clusters import get_cluster
+from sbf_service.store.connections.database import make_engine, probe_write
+from sbf_service.store.connections.replica_lock import hold_replica_name
+from sbf_service.store.elements.leases import acquire_lease, find_stale_agents, record_agent_heartbeat
+from sbf_service.store.maintenance.database_migration import migrate
 from sbf_service.store.store import Store
 from virtcloud.model.cluster import ClusterRequest
 from virtcloud.model.errors import DatabaseUnavailable

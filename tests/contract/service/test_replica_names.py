@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, text
 
-from sbf_service.store import replica_lock
-from sbf_service.store.database import make_engine
-from sbf_service.store.database_migration import migrate
-from sbf_service.store.replica_lock import hold_replica_name, hold_whole_database
+from sbf_service.store.connections import replica_lock
+from sbf_service.store.connections.database import make_engine
+from sbf_service.store.connections.replica_lock import hold_replica_name, hold_whole_database
+from sbf_service.store.maintenance.database_migration import migrate
 from virtcloud.model.errors import BadInput
 
 LOCK_HOLDERS = text("SELECT pid FROM pg_locks WHERE locktype = 'advisory'")

@@ -6,8 +6,8 @@ import pytest
 from support.sbf_fakes.http_calls import ask
 from support.sbf_fakes.world import World, spec
 
-from sbf_service.store.cluster_creation import put_cluster
-from sbf_service.store.cluster_tables import ClusterRow
+from sbf_service.store.clusters.cluster_creation import put_cluster
+from sbf_service.store.tables.cluster_tables import ClusterRow
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec
 from virtcloud.model.errors import BadInput, NoAddressFree, OtherSpec

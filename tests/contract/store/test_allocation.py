@@ -11,11 +11,11 @@ from sqlalchemy import select, update
 from support.sbf_fakes.world import STARTED, World, spec
 
 from sbf_service.domain.allocation import allocate_vlan_ids
-from sbf_service.store.allocation import ReservedVlans, allocate_longest_unused, read_site_pools
-from sbf_service.store.claims import NEVER_USED
-from sbf_service.store.transport_vlans import read_transport_vlans
+from sbf_service.store.tables.vlan_tables import FreeVlanRow
 from sbf_service.store.unit_of_work import Unit
-from sbf_service.store.vlan_tables import FreeVlanRow
+from sbf_service.store.vlans.allocation import ReservedVlans, allocate_longest_unused, read_site_pools
+from sbf_service.store.vlans.claims import NEVER_USED
+from sbf_service.store.vlans.transport_vlans import read_transport_vlans
 from virtcloud.model.element import Device
 from virtcloud.model.errors import NoVlanFree
 from virtcloud.model.topology_document import Site

@@ -15,20 +15,20 @@ from sqlalchemy import Engine, func, insert, inspect, select, text
 from support.sbf_fakes.restores import back_up, restore
 from support.sbf_fakes.world import World, four_sites, make_world, spec
 
-from sbf_service.store.backup import OMITTED_TABLES, list_columns
-from sbf_service.store.backup_format import BackupFile, BackupWriter, make_table, open_backup
-from sbf_service.store.cluster_tables import ClusterRow
-from sbf_service.store.current_topology import read_topology, read_topology_version
-from sbf_service.store.database import make_engine
-from sbf_service.store.database_migration import begin_migration
-from sbf_service.store.guest_tables import GuestSessionRow
-from sbf_service.store.outages import SWEEP_TIME
-from sbf_service.store.replica_lock import hold_replica_name
-from sbf_service.store.restored_state import REVISION_STEP
-from sbf_service.store.service_tables import AuditRow
+from sbf_service.store.connections.database import make_engine
+from sbf_service.store.connections.replica_lock import hold_replica_name
+from sbf_service.store.maintenance.backup import OMITTED_TABLES, list_columns
+from sbf_service.store.maintenance.backup_format import BackupFile, BackupWriter, make_table, open_backup
+from sbf_service.store.maintenance.database_migration import begin_migration
+from sbf_service.store.maintenance.outages import SWEEP_TIME
+from sbf_service.store.maintenance.restored_state import REVISION_STEP
 from sbf_service.store.store import Store
-from sbf_service.store.tables import Base
-from sbf_service.store.vlan_tables import CreatedVlanRow
+from sbf_service.store.tables.cluster_tables import ClusterRow
+from sbf_service.store.tables.guest_tables import GuestSessionRow
+from sbf_service.store.tables.service_tables import AuditRow
+from sbf_service.store.tables.tables import Base
+from sbf_service.store.tables.vlan_tables import CreatedVlanRow
+from sbf_service.store.topology.current_topology import read_topology, read_topology_version
 from virtcloud.model.errors import BadInput
 
 
@@ -310,7 +310,7 @@ def test_simultaneous_backups_to_one_name_yield_a_complete_file(small: Small, mo
 
 
 def test_a_row_that_no_restore_could_read_is_not_written(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sbf_service.store.backup_format.MAX_LINE", 10_000)
+    monkeypatch.setattr("sbf_service.store.maintenance.backup_format.MAX_LINE", 10_000)
     assert back_up(small.world, small.folder, "short.backup").rows == small.backup.rows
     put_long_row(small, 10_000)
     with pytest.raises(BadInput, match=r"^backup: table audit, row \d+: expected at most 10000 bytes, found 10\d{3}: "):

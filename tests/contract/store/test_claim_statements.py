@@ -4,8 +4,8 @@ from contextlib import contextmanager
 from sqlalchemy import event, text
 from support.sbf_fakes.world import World, spec
 
-from sbf_service.store.quotas import MAX_LIMITS_AT_ONCE, NO_LIMITS, find_limits, put_quota
-from sbf_service.store.user_tables import QuotaRow
+from sbf_service.store.tables.user_tables import QuotaRow
+from sbf_service.store.users.quotas import MAX_LIMITS_AT_ONCE, NO_LIMITS, find_limits, put_quota
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.values import UserName
 

@@ -3,13 +3,13 @@ from datetime import timedelta
 
 from support.sbf_fakes.world import World, spec
 
-from sbf_service.store.confirmations import (
+from sbf_service.store.elements.confirmations import (
     MAX_ERROR_CHARACTERS,
     ElementClusterErrors,
     confirm_revision,
     read_blocked_clusters,
 )
-from sbf_service.store.revisions import require_element
+from sbf_service.store.elements.revisions import require_element
 
 UNKNOWN = frozenset(f"unknown-{number}" for number in range(40_000))
 """IDs of unknown clusters. Used twice, they exceed PostgreSQL's limit of 65,535 parameters."""

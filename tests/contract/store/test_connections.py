@@ -9,11 +9,11 @@ from psycopg import OperationalError as DriverError
 from sqlalchemy import Engine, event, text
 from sqlalchemy.exc import OperationalError
 
-from sbf_service.store.change_notices import listen_for_notices
-from sbf_service.store.database import make_engine
-from sbf_service.store.database_migration import begin_migration
-from sbf_service.store.limited_connection import LimitedConnection, SeparateConnection
-from sbf_service.store.replica_lock import hold_replica_name, hold_task
+from sbf_service.store.connections.database import make_engine
+from sbf_service.store.connections.limited_connection import LimitedConnection, SeparateConnection
+from sbf_service.store.connections.replica_lock import hold_replica_name, hold_task
+from sbf_service.store.maintenance.database_migration import begin_migration
+from sbf_service.store.transactions.change_notices import listen_for_notices
 from virtcloud.model.errors import DatabaseUnavailable
 
 SIMULTANEOUS = 20

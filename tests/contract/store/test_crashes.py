@@ -11,9 +11,9 @@ from sqlalchemy import select, text
 from support.sbf_fakes.crash import Crash, crash_at
 from support.sbf_fakes.world import World, spec, three_sites
 
-from sbf_service.store.current_topology import read_topology
-from sbf_service.store.leases import release_leases_of
-from sbf_service.store.tables import Base, ElementRow
+from sbf_service.store.elements.leases import release_leases_of
+from sbf_service.store.tables.tables import Base, ElementRow
+from sbf_service.store.topology.current_topology import read_topology
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import Conflict
 from virtcloud.model.topology import Topology
@@ -75,8 +75,8 @@ def test_a_crash_at_any_statement_leaves_all_or_nothing(world: World, change: Ca
 KILLED_IN_THE_COMMIT = """
 import os, signal, sys
 from sqlalchemy import event
-from sbf_service.store.database import make_engine
-from sbf_service.store.topology import change_topology
+from sbf_service.store.connections.database import make_engine
+from sbf_service.store.topology.topology import change_topology
 from sbf_service.store.store import Store
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_parts import arrange_links

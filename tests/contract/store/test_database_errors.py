@@ -12,9 +12,9 @@ from support.sbf_fakes.http_calls import ask, problem
 from support.sbf_fakes.world import World, make_world
 
 from sbf_service.__main__ import main
-from sbf_service.store.database import make_engine
-from sbf_service.store.database_errors import make_unavailable
-from sbf_service.store.service_tables import ReplicaRow
+from sbf_service.store.connections.database import make_engine
+from sbf_service.store.connections.database_errors import make_unavailable
+from sbf_service.store.tables.service_tables import ReplicaRow
 from virtcloud.model.errors import Conflict
 
 

@@ -7,10 +7,10 @@ from support.network_members import RING, changed_elements, guest, join_network,
 from support.sbf_fakes.http_calls import ask
 from support.sbf_fakes.world import EVPN, World, spec, three_edges
 
-from sbf_service.store.clusters import require_cluster
-from sbf_service.store.error_reports import record_error
-from sbf_service.store.quarantine import declare_clean
-from sbf_service.store.transitions import fail_refused_clusters
+from sbf_service.store.clusters.clusters import require_cluster
+from sbf_service.store.clusters.transitions import fail_refused_clusters
+from sbf_service.store.elements.error_reports import record_error
+from sbf_service.store.vlans.quarantine import declare_clean
 from virtcloud.model.errors import Conflict, Forbidden, GuestTaken
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import VlanId

@@ -7,8 +7,8 @@ from support.sbf_fakes.http_calls import ask
 from support.sbf_fakes.vpn_world import furnish, grants_of, make_profile
 from support.sbf_fakes.world import World, make_world, spec
 
-from sbf_service.store.clusters import require_cluster
-from sbf_service.store.gateway_addresses import ensure_gateway_addresses
+from sbf_service.store.clusters.clusters import require_cluster
+from sbf_service.store.networks.gateway_addresses import ensure_gateway_addresses
 from virtcloud.model.access import Role
 from virtcloud.model.errors import GuestTaken, NoAddressFree
 from virtcloud.model.gateway_access import GATEWAY_ADDRESSES, derive_gateway_mac

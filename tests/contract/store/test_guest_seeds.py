@@ -11,13 +11,13 @@ from sqlalchemy import event, update
 from support.sbf_fakes.world import World, spec
 
 from sbf_service.domain.ssh_key_pairs import derive_cluster_key
-from sbf_service.store.cluster_tables import ClusterRow
-from sbf_service.store.clusters import read_peers
-from sbf_service.store.database import make_engine
-from sbf_service.store.database_migration import migrate
-from sbf_service.store.guest_seeds import read_service_secret
+from sbf_service.store.clusters.clusters import read_peers
+from sbf_service.store.clusters.guest_seeds import read_service_secret
+from sbf_service.store.connections.database import make_engine
+from sbf_service.store.maintenance.database_migration import migrate
 from sbf_service.store.store import Store
-from sbf_service.store.user_keys import add_user_key
+from sbf_service.store.tables.cluster_tables import ClusterRow
+from sbf_service.store.users.user_keys import add_user_key
 from virtcloud.agent.difference import digest
 from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.errors import Conflict

@@ -13,21 +13,21 @@ from support.sbf_fakes.restores import HOUR, back_up, restore
 from support.sbf_fakes.world import World, spec
 
 from sbf_service.__main__ import main
-from sbf_service.store import restore as restores
-from sbf_service.store.backup_format import BackupFile
-from sbf_service.store.cluster_tables import ClusterRow
-from sbf_service.store.database import explain_error, make_engine
-from sbf_service.store.database_migration import is_migrated_to_newest, migrate
-from sbf_service.store.restore import restore_backup
+from sbf_service.store.connections.database import explain_error, make_engine
+from sbf_service.store.maintenance import restore as restores
+from sbf_service.store.maintenance.backup_format import BackupFile
+from sbf_service.store.maintenance.database_migration import is_migrated_to_newest, migrate
+from sbf_service.store.maintenance.restore import restore_backup
+from sbf_service.store.tables.cluster_tables import ClusterRow
 from virtcloud.model.errors import BadInput
 
 KILLED_AFTER_THE_ROWS = """
 import os, signal, sys
 from datetime import timedelta
 from pathlib import Path
-from sbf_service.store import restore
-from sbf_service.store.backup_format import open_backup
-from sbf_service.store.database import make_engine
+from sbf_service.store.maintenance import restore
+from sbf_service.store.maintenance.backup_format import open_backup
+from sbf_service.store.connections.database import make_engine
 restore._count_rows = lambda *_arguments: os.kill(os.getpid(), signal.SIGKILL)
 backup = open_backup(Path(sys.argv[2]))
 restore.restore_backup(make_engine(sys.argv[1]), backup, replace=True, grace=timedelta(hours=1), who="root@sbf")

@@ -19,19 +19,19 @@ from support.sbf_fakes.http_calls import ask
 from support.sbf_fakes.world import SITES, World, four_sites, spec, three_edges
 
 from sbf_service.reconcile.worker import ReconcileOutcome
-from sbf_service.store import audit_log
-from sbf_service.store.audit_log import AuditFilter, find_settled_id, read_entries
-from sbf_service.store.cluster_creation import PutResult, put_cluster
-from sbf_service.store.columns import read_database_clock
-from sbf_service.store.confirmations import confirm_revision
-from sbf_service.store.current_topology import read_topology
-from sbf_service.store.lock_scopes import LockScope
-from sbf_service.store.quotas import put_quota
-from sbf_service.store.revisions import require_element
+from sbf_service.store.clusters.cluster_creation import PutResult, put_cluster
+from sbf_service.store.elements.confirmations import confirm_revision
+from sbf_service.store.elements.revisions import require_element
+from sbf_service.store.elements.unchecked_elements import NOT_READ
+from sbf_service.store.maintenance import audit_log
+from sbf_service.store.maintenance.audit_log import AuditFilter, find_settled_id, read_entries
 from sbf_service.store.store import Store
-from sbf_service.store.topology import put_topology
-from sbf_service.store.unchecked_elements import NOT_READ
+from sbf_service.store.tables.columns import read_database_clock
+from sbf_service.store.topology.current_topology import read_topology
+from sbf_service.store.topology.topology import put_topology
+from sbf_service.store.transactions.lock_scopes import LockScope
 from sbf_service.store.unit_of_work import Unit, record_audit
+from sbf_service.store.users.quotas import put_quota
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec, ClusterState
 from virtcloud.model.errors import Conflict, DatabaseUnavailable, NameTaken, QuotaExceeded

@@ -13,15 +13,15 @@ from sqlalchemy import inspect, select, text
 from sqlalchemy.exc import IntegrityError
 from support.sbf_fakes.world import three_sites
 
-from sbf_service.store.alembic_upgrade import make_alembic_config
-from sbf_service.store.claims import NEVER_USED
-from sbf_service.store.current_topology import read_topology, read_topology_version
-from sbf_service.store.database import make_engine
-from sbf_service.store.database_migration import migrate, newest_migration
+from sbf_service.store.connections.database import make_engine
+from sbf_service.store.maintenance.alembic_upgrade import make_alembic_config
+from sbf_service.store.maintenance.database_migration import migrate, newest_migration
 from sbf_service.store.store import Store
-from sbf_service.store.tables import Base, PortRow, SiteDocumentRow
-from sbf_service.store.transport_vlans import list_collisions
-from sbf_service.store.vlan_tables import FreeVlanRow
+from sbf_service.store.tables.tables import Base, PortRow, SiteDocumentRow
+from sbf_service.store.tables.vlan_tables import FreeVlanRow
+from sbf_service.store.topology.current_topology import read_topology, read_topology_version
+from sbf_service.store.vlans.claims import NEVER_USED
+from sbf_service.store.vlans.transport_vlans import list_collisions
 from virtcloud.model.errors import BadInput
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_parts import arrange_links
@@ -306,8 +306,8 @@ def test_a_killed_division_of_the_topology_is_repeated(empty_database: str) -> N
 KILLED_IN_THE_DIVISION = """
 import os, signal, sys
 from sqlalchemy import event
-from sbf_service.store.database import make_engine
-from sbf_service.store.database_migration import migrate
+from sbf_service.store.connections.database import make_engine
+from sbf_service.store.maintenance.database_migration import migrate
 
 def kill(_connection, _cursor, statement, *_others):
     if statement.startswith("UPDATE topology SET common"):

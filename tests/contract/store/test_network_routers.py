@@ -9,7 +9,7 @@ from support.sbf_fakes.http_calls import ask, problem
 from support.sbf_fakes.vpn_world import furnish, gateway, make_profile, stop_agents, topology_with_gateways
 from support.sbf_fakes.world import World, make_world, spec
 
-from sbf_service.store.error_reports import record_agent_error
+from sbf_service.store.elements.error_reports import record_agent_error
 from virtcloud.model.access import Role
 from virtcloud.model.errors import BadInput, GuestTaken, NoGateway, NotFound
 from virtcloud.model.gateway_access import GATEWAY_FQDNS, GATEWAY_ROUTER

@@ -9,11 +9,11 @@ from support.sbf_fakes.world import World, spec
 from sbf_service.bootstrap import SbfService
 from sbf_service.domain.admission import RequestLimits
 from sbf_service.domain.placement import Overcommit
-from sbf_service.store.capacity import record_capacity
-from sbf_service.store.cluster_creation import put_cluster
-from sbf_service.store.cluster_tables import ClusterRow
-from sbf_service.store.error_reports import record_error
-from sbf_service.store.quotas import put_quota
+from sbf_service.store.clusters.capacity import record_capacity
+from sbf_service.store.clusters.cluster_creation import put_cluster
+from sbf_service.store.elements.error_reports import record_error
+from sbf_service.store.tables.cluster_tables import ClusterRow
+from sbf_service.store.users.quotas import put_quota
 from virtcloud.model.access import AdmissionRule, QuotaLimits, Role
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec
 from virtcloud.model.errors import BeyondLimit, Conflict, Forbidden, NoCapacity, NotFound, QuotaExceeded

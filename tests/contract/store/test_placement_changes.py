@@ -10,11 +10,11 @@ from support.sbf_fakes.world import World, spec
 
 from sbf_service.domain.paths import LiveCluster
 from sbf_service.domain.wanted import WantedState, compute_wanted
-from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
-from sbf_service.store.current_topology import read_topology
-from sbf_service.store.revisions import increment_revisions
-from sbf_service.store.topology import change_topology, put_topology
-from sbf_service.store.topology_placements import change_placements
+from sbf_service.store.elements.revisions import increment_revisions
+from sbf_service.store.tables.cluster_tables import ClusterRow, PlacementRow
+from sbf_service.store.topology.current_topology import read_topology
+from sbf_service.store.topology.topology import change_topology, put_topology
+from sbf_service.store.topology.topology_placements import change_placements
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.topology import Topology
@@ -139,7 +139,7 @@ def test_statements_do_not_grow_with_the_clusters(world: World, cluster: str) ->
 def test_one_statement_increments_all_revisions(world: World, cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The statement has one parameter for all elements, also if a statement may contain only one name."""
     world.put("other", spec("plzen-h1", "plzen-h2"))
-    monkeypatch.setattr("sbf_service.store.columns.MAX_PARAMETERS", 1)
+    monkeypatch.setattr("sbf_service.store.tables.columns.MAX_PARAMETERS", 1)
     with counted_statements(world.service) as statements, world.store.change() as unit:
         put_topology(unit, move_uplinks(read_topology(unit), "eth9"))
         changed = {"cluster:demo", "cluster:other", "element:brno-h1", "element:plzen-h1", "element:plzen-h2"}

@@ -9,10 +9,10 @@ from support.sbf_fakes.world import World, spec, three_sites
 
 from sbf_service.domain.paths import find_elements
 from sbf_service.domain.topology_effects import TopologyEffects
-from sbf_service.store.cluster_tables import PlacementRow
-from sbf_service.store.current_topology import read_topology
-from sbf_service.store.live_clusters import read_live_clusters
-from sbf_service.store.topology import change_topology
+from sbf_service.store.clusters.live_clusters import read_live_clusters
+from sbf_service.store.tables.cluster_tables import PlacementRow
+from sbf_service.store.topology.current_topology import read_topology
+from sbf_service.store.topology.topology import change_topology
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.topology import Topology
 

@@ -15,11 +15,11 @@ from support.sbf_fakes.world import World, spec
 
 from sbf_service.bootstrap import SbfService
 from sbf_service.reconcile.worker import ReconcileOutcome
-from sbf_service.store.columns import read_database_clock
-from sbf_service.store.database import make_engine, probe_write
-from sbf_service.store.database_migration import begin_migration, migrate
-from sbf_service.store.leases import acquire_lease
+from sbf_service.store.connections.database import make_engine, probe_write
+from sbf_service.store.elements.leases import acquire_lease
+from sbf_service.store.maintenance.database_migration import begin_migration, migrate
 from sbf_service.store.store import Store
+from sbf_service.store.tables.columns import read_database_clock
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import BadInput, Conflict, DatabaseUnavailable
 from virtcloud.model.views import Problem

@@ -15,14 +15,14 @@ from support.sbf_fakes.world import World, spec
 
 from sbf_service.domain.retention import RetentionLimits
 from sbf_service.retention_schedule import RetentionSchedule
-from sbf_service.store import retention
-from sbf_service.store.archive_files import write_archive
-from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
-from sbf_service.store.replica_lock import hold_task
-from sbf_service.store.retention import PruneReport, count_old_rows, prune
-from sbf_service.store.service_tables import AuditRow
+from sbf_service.store.connections.replica_lock import hold_task
+from sbf_service.store.maintenance import retention
+from sbf_service.store.maintenance.archive_files import write_archive
+from sbf_service.store.maintenance.retention import PruneReport, count_old_rows, prune
 from sbf_service.store.store import Store
-from sbf_service.store.tables import Base
+from sbf_service.store.tables.cluster_tables import ClusterRow, PlacementRow
+from sbf_service.store.tables.service_tables import AuditRow
+from sbf_service.store.tables.tables import Base
 from sbf_service.store.unit_of_work import Unit, record_audit
 from virtcloud.model.errors import BadInput, DatabaseUnavailable, Gone
 

@@ -18,14 +18,14 @@ from benchmarks.scale.costs import Costs
 from benchmarks.scale.filling import fill
 from benchmarks.scale.operations import MEASURES_ITSELF, MeasuredService
 from benchmarks.scale.sizes import InstallationSize
-from sbf_service.store.cluster_queries import NOT_ENDED
-from sbf_service.store.cluster_tables import ClusterRow
-from sbf_service.store.current_topology import read_topology
-from sbf_service.store.service_ids import choose_service_id, claim_service_id
+from sbf_service.store.clusters.cluster_queries import NOT_ENDED
 from sbf_service.store.store import Store
-from sbf_service.store.transport_vlans import list_collisions
+from sbf_service.store.tables.cluster_tables import ClusterRow
+from sbf_service.store.tables.vlan_tables import ClaimRow, FreedServiceRow, UnusedServiceRow
+from sbf_service.store.topology.current_topology import read_topology
 from sbf_service.store.unit_of_work import Unit
-from sbf_service.store.vlan_tables import ClaimRow, FreedServiceRow, UnusedServiceRow
+from sbf_service.store.vlans.service_ids import choose_service_id, claim_service_id
+from sbf_service.store.vlans.transport_vlans import list_collisions
 from virtcloud.model.transport import ServiceRange, Transport
 
 SMALL = InstallationSize(4, 4, 16, 16, 100, region_sites=4)

@@ -4,15 +4,15 @@ from contextlib import AbstractContextManager
 import pytest
 from sqlalchemy import Engine, inspect, make_url, select, text
 
-from sbf_service.store import database_migration
-from sbf_service.store.columns import database_now
-from sbf_service.store.current_topology import read_topology_version
-from sbf_service.store.database import explain_error, make_engine
-from sbf_service.store.database_errors import translate_errors
-from sbf_service.store.database_migration import migrate
+from sbf_service.store.connections.database import explain_error, make_engine
+from sbf_service.store.connections.database_errors import translate_errors
+from sbf_service.store.maintenance import database_migration
+from sbf_service.store.maintenance.database_migration import migrate
+from sbf_service.store.maintenance.upgrade_check import plan_upgrade
 from sbf_service.store.store import Store
+from sbf_service.store.tables.columns import database_now
+from sbf_service.store.topology.current_topology import read_topology_version
 from sbf_service.store.unit_of_work import Unit
-from sbf_service.store.upgrade_check import plan_upgrade
 from virtcloud.model.errors import BadInput, DatabaseUnavailable
 
 pytestmark = pytest.mark.postgresql

@@ -10,10 +10,10 @@ from support.sbf_fakes.http_calls import ask, problem
 from support.sbf_fakes.vpn_world import furnish, gateway, topology_with_gateways
 from support.sbf_fakes.world import World, make_world, spec
 
-from sbf_service.store.cluster_queries import find_clusters
-from sbf_service.store.cluster_tables import ClusterRow
-from sbf_service.store.gateway_addresses import ensure_gateway_addresses
-from sbf_service.store.gateway_tables import ServiceNodeRow
+from sbf_service.store.clusters.cluster_queries import find_clusters
+from sbf_service.store.networks.gateway_addresses import ensure_gateway_addresses
+from sbf_service.store.tables.cluster_tables import ClusterRow
+from sbf_service.store.tables.gateway_tables import ServiceNodeRow
 from virtcloud.model.access import Role
 from virtcloud.model.errors import BadInput, NoGateway, NotFound
 from virtcloud.model.nfs import NFS, NfsListener

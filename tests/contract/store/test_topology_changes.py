@@ -18,16 +18,16 @@ from support.sbf_fakes.world import World, spec
 from sbf_service.domain.topology_change import TopologyChange
 from sbf_service.domain.topology_effects import TopologyEffects
 from sbf_service.large_documents import SHORT_TURN_S, Pauses
-from sbf_service.store import current_topology
-from sbf_service.store.allocation import find_excluded_vlans
-from sbf_service.store.cluster_records import ClusterReading, read_cluster_records
-from sbf_service.store.current_topology import read_topology, read_topology_version
-from sbf_service.store.live_clusters import read_live_clusters
+from sbf_service.store.clusters.cluster_records import ClusterReading, read_cluster_records
+from sbf_service.store.clusters.live_clusters import read_live_clusters
 from sbf_service.store.store import Store
-from sbf_service.store.topology import FormerTopology, change_topology, put_topology
-from sbf_service.store.topology_cache import TopologyCache
-from sbf_service.store.topology_elements import ElementChanges, prepare_elements
+from sbf_service.store.topology import current_topology
+from sbf_service.store.topology.current_topology import read_topology, read_topology_version
+from sbf_service.store.topology.topology import FormerTopology, change_topology, put_topology
+from sbf_service.store.topology.topology_cache import TopologyCache
+from sbf_service.store.topology.topology_elements import ElementChanges, prepare_elements
 from sbf_service.store.unit_of_work import Unit
+from sbf_service.store.vlans.allocation import find_excluded_vlans
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import Conflict
 from virtcloud.model.site import SitePart, site_part_of
@@ -228,7 +228,7 @@ def test_a_commit_never_waits_for_a_thread_that_parses(world: World) -> None:
 
 def test_a_reader_waits_briefly_for_a_commit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit whose answer is lost holds the lock until the connection to the database fails."""
-    monkeypatch.setattr("sbf_service.store.topology_cache.MAX_COMMIT_WAIT_S", 0)
+    monkeypatch.setattr("sbf_service.store.topology.topology_cache.MAX_COMMIT_WAIT_S", 0)
     other, found = Store(world.store.engine), list[Topology]()
     reader = Thread(target=lambda: found.append(read(other)), daemon=True)
     with other._cache.committing:
@@ -239,7 +239,7 @@ def test_a_reader_waits_briefly_for_a_commit(world: World, monkeypatch: pytest.M
 
 def test_only_one_thread_parses_a_topology(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the wait for a commit, all waiting calls would otherwise parse the same topology at the same time."""
-    monkeypatch.setattr("sbf_service.store.topology_cache.MAX_COMMIT_WAIT_S", 0)
+    monkeypatch.setattr("sbf_service.store.topology.topology_cache.MAX_COMMIT_WAIT_S", 0)
     read_new_version, read_documents, parsed = (
         current_topology._read_new_version,
         current_topology.read_documents,
@@ -369,7 +369,7 @@ def test_ports_without_links_reset_no_element(world: World, monkeypatch: pytest.
 
 def test_the_elements_of_changed_sites_are_read_by_site(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """With at most one parameter in a statement, SBF sends one statement for each site, not for each element."""
-    monkeypatch.setattr("sbf_service.store.columns.MAX_PARAMETERS", 1)
+    monkeypatch.setattr("sbf_service.store.tables.columns.MAX_PARAMETERS", 1)
     with counted_statements(world.service) as statements:
         change_topology(world.store, lambda former: former.share_parts(with_other_uplinks(former.require())), who="eva")
     reading = [
@@ -387,7 +387,7 @@ def test_elements_are_compared_before_the_transaction(world: World, monkeypatch:
         locks.append(unit.connection.get_execution_options().get("virtcloud_write", False))
         return prepare_elements(unit, change)
 
-    monkeypatch.setattr("sbf_service.store.topology.prepare_elements", record_comparison)
+    monkeypatch.setattr("sbf_service.store.topology.topology.prepare_elements", record_comparison)
     change_topology(world.store, lambda former: former.share_parts(with_open_hosts(former.require())), who="eva")
     assert locks == [False]
 

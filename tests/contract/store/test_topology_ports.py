@@ -7,8 +7,8 @@ from support.sbf_fakes.world import World, spec, three_sites
 
 from sbf_service.domain.topology_change import TopologyChange
 from sbf_service.drivers.contract import SwitchCapabilities
-from sbf_service.store.observed_state import record_failed_save, record_pending_save
-from sbf_service.store.topology_ports import OR_REMOVE, check_access_links_kept, list_lost_ports
+from sbf_service.store.elements.observed_state import record_failed_save, record_pending_save
+from sbf_service.store.topology.topology_ports import OR_REMOVE, check_access_links_kept, list_lost_ports
 from virtcloud.model.errors import Conflict
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name

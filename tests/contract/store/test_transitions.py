@@ -8,12 +8,12 @@ from sqlalchemy import insert, select
 from support.sbf_fakes.world import STARTED, World, spec
 
 from sbf_service.domain.lifecycle import find_transition
-from sbf_service.store.cluster_queries import find_clusters
-from sbf_service.store.cluster_statuses import read_cluster_statuses
-from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
-from sbf_service.store.due_transitions import HAS_DUE_TRANSITION, make_due_parameters
-from sbf_service.store.tables import ElementRow
-from sbf_service.store.transitions import find_due_clusters
+from sbf_service.store.clusters.cluster_queries import find_clusters
+from sbf_service.store.clusters.cluster_statuses import read_cluster_statuses
+from sbf_service.store.clusters.due_transitions import HAS_DUE_TRANSITION, make_due_parameters
+from sbf_service.store.clusters.transitions import find_due_clusters
+from sbf_service.store.tables.cluster_tables import ClusterRow, PlacementRow
+from sbf_service.store.tables.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.cluster import ENDED_STATES, ClusterState
 

@@ -12,18 +12,18 @@ from support.sbf_fakes.world import BACKBONE, EVPN, FOUR, World, four_sites, spe
 
 from sbf_service.domain.network_conflicts import QUARANTINE_REMEDY
 from sbf_service.reconcile.worker import ReconcileOutcome
-from sbf_service.store.allocation import allocate_longest_unused, read_site_pools
-from sbf_service.store.cluster_tables import ClusterRow
-from sbf_service.store.observed_state import record_pending_save
-from sbf_service.store.topology_ports import OR_REMOVE
-from sbf_service.store.transport_vlans import (
+from sbf_service.store.elements.observed_state import record_pending_save
+from sbf_service.store.tables.cluster_tables import ClusterRow
+from sbf_service.store.tables.vlan_tables import ClaimRow
+from sbf_service.store.topology.topology_ports import OR_REMOVE
+from sbf_service.store.vlans.allocation import allocate_longest_unused, read_site_pools
+from sbf_service.store.vlans.transport_vlans import (
     SHOWN_CLUSTERS,
     VlanCollision,
     list_collisions,
     log_collisions,
     read_transport_vlans,
 )
-from sbf_service.store.vlan_tables import ClaimRow
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import Conflict, NoVlanFree
 from virtcloud.model.topology import Topology

@@ -7,7 +7,7 @@ from sqlalchemy import select
 from support.sbf_fakes.http_calls import ask, body, problem
 from support.sbf_fakes.world import World, spec
 
-from sbf_service.store.cluster_tables import ClusterRow
+from sbf_service.store.tables.cluster_tables import ClusterRow
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.values import Name, UserName

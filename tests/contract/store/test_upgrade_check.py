@@ -11,11 +11,11 @@ from sqlalchemy import update
 from support.sbf_fakes.world import four_sites, make_world, spec
 
 from sbf_service.database_commands import upgrade
-from sbf_service.store.alembic_upgrade import upgrade_to
-from sbf_service.store.database import make_engine
-from sbf_service.store.database_migration import begin_migration, list_migrations
-from sbf_service.store.upgrade_check import plan_upgrade, try_upgrade
-from sbf_service.store.vlan_tables import ClaimRow
+from sbf_service.store.connections.database import make_engine
+from sbf_service.store.maintenance.alembic_upgrade import upgrade_to
+from sbf_service.store.maintenance.database_migration import begin_migration, list_migrations
+from sbf_service.store.maintenance.upgrade_check import plan_upgrade, try_upgrade
+from sbf_service.store.tables.vlan_tables import ClaimRow
 from virtcloud.model.errors import BadInput
 
 

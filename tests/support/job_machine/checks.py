@@ -1,6 +1,6 @@
 from datetime import timedelta
 
-from sbf_service.store.cluster_lists import ClusterFilter, list_newest
+from sbf_service.store.clusters.cluster_lists import ClusterFilter, list_newest
 from support.job_machine.runs import RunPhase, SimulatedRun
 from support.job_machine.site import HOSTS, INTERVAL_S, SERVERS, JobSite
 from virtcloud.agent.job_socket.job_records import RecordPhase

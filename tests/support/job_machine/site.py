@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from pbs_hooks.kit import sbf_client
 from pbs_hooks.openpbs.hooks import runjob
-from sbf_service.store.elements import make_element_views
+from sbf_service.store.elements.elements import make_element_views
 from support.batch_fakes.scheduler import FakeLog
 from support.job_machine.agents import HTTP_TIMEOUT_S, SimulatedAgent, SimulatedTime, simulated_time
 from support.job_machine.batch import SimulatedBatch

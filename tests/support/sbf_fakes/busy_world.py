@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 
-from sbf_service.store.elements import read_wanted_revision
+from sbf_service.store.elements.elements import read_wanted_revision
 from sbf_service.store.store import Store
 from sbf_service.store.unit_of_work import Unit
 from support.sbf_fakes.world import World

@@ -9,8 +9,8 @@ import uvicorn
 
 from sbf_service.console.app import add_console
 from sbf_service.http.app import create_app
-from sbf_service.store import error_reports
-from sbf_service.store.traffic import record_traffic
+from sbf_service.store.elements import error_reports
+from sbf_service.store.networks.traffic import record_traffic
 from support.sbf_fakes.world import World, site, spec
 from virtcloud.model.topology import Topology
 from virtcloud.model.traffic import SegmentCounters, TrafficReport

@@ -11,7 +11,7 @@ from sqlalchemy import event
 from sbf_service.bootstrap import SbfService
 from sbf_service.http.app import answer_settled_polls
 from sbf_service.http.long_polls import PollAdmission
-from sbf_service.store.tokens import revoke_token
+from sbf_service.store.users.tokens import revoke_token
 from support.sbf_fakes.http_calls import ROOT, app_of, from_peer
 from support.sbf_fakes.world import World
 from virtcloud.client.connection import USER_AGENT

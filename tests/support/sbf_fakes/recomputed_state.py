@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 from sbf_service.domain.paths import LiveCluster, find_elements
 from sbf_service.domain.wanted import compute_wanted, find_edge_peers, find_edge_transports
-from sbf_service.store.cluster_tables import PlacementRow
-from sbf_service.store.current_topology import read_topology
-from sbf_service.store.elements import read_wanted_revision
-from sbf_service.store.live_clusters import read_live_clusters
-from sbf_service.store.tables import ElementRow
+from sbf_service.store.clusters.live_clusters import read_live_clusters
+from sbf_service.store.elements.elements import read_wanted_revision
+from sbf_service.store.tables.cluster_tables import PlacementRow
+from sbf_service.store.tables.tables import ElementRow
+from sbf_service.store.topology.current_topology import read_topology
 from sbf_service.store.unit_of_work import Unit
 from support.sbf_fakes.ethernet_segments import is_connected
 from virtcloud.model.element import Edge

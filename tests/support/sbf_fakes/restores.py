@@ -4,13 +4,13 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from sbf_service.store import confirmations, elements, error_reports
-from sbf_service.store.backup import write_backup
-from sbf_service.store.backup_format import BackupFile, open_backup
-from sbf_service.store.columns import read_database_clock
-from sbf_service.store.database import make_engine
-from sbf_service.store.restore import restore_backup
-from sbf_service.store.restored_state import RestoreReport
+from sbf_service.store.connections.database import make_engine
+from sbf_service.store.elements import confirmations, elements, error_reports
+from sbf_service.store.maintenance.backup import write_backup
+from sbf_service.store.maintenance.backup_format import BackupFile, open_backup
+from sbf_service.store.maintenance.restore import restore_backup
+from sbf_service.store.maintenance.restored_state import RestoreReport
+from sbf_service.store.tables.columns import read_database_clock
 from sbf_service.store.unit_of_work import Clock
 from support.migrated import create_sqlite
 from support.sbf_fakes.world import World

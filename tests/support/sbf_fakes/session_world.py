@@ -12,7 +12,7 @@ import uvicorn
 from sqlalchemy import func, select
 
 from sbf_service.server import make_server_config
-from sbf_service.store.guest_tables import GuestSessionRow
+from sbf_service.store.tables.guest_tables import GuestSessionRow
 from support.sbf_fakes.world import World, make_world, spec
 from virtcloud.agent.guest_access.guest_channels import GuestChannel
 from virtcloud.agent.guest_access.session_listener import SessionListener

@@ -21,16 +21,17 @@ from sbf_service.domain.idempotency import AttemptFence
 from sbf_service.reconcile.device_statuses import read_device_statuses
 from sbf_service.reconcile.worker import ReconcileOutcome
 from sbf_service.settings import ServiceSettings
-from sbf_service.store import clusters, confirmations, elements
-from sbf_service.store.cluster_creation import PutResult, put_cluster
-from sbf_service.store.columns import read_database_clock
-from sbf_service.store.current_topology import read_topology
-from sbf_service.store.network_scopes import find_cluster_scope, find_confirmation_scope
-from sbf_service.store.pools import make_site_view, put_pool
-from sbf_service.store.service_tables import AuditRow
+from sbf_service.store.clusters import clusters
+from sbf_service.store.clusters.cluster_creation import PutResult, put_cluster
+from sbf_service.store.elements import confirmations, elements
 from sbf_service.store.store import Store
-from sbf_service.store.tokens import create_token
-from sbf_service.store.topology import put_topology
+from sbf_service.store.tables.columns import read_database_clock
+from sbf_service.store.tables.service_tables import AuditRow
+from sbf_service.store.topology.current_topology import read_topology
+from sbf_service.store.topology.topology import put_topology
+from sbf_service.store.transactions.network_scopes import find_cluster_scope, find_confirmation_scope
+from sbf_service.store.users.tokens import create_token
+from sbf_service.store.vlans.pools import make_site_view, put_pool
 from support.migrated import create_sqlite
 from support.sbf_fakes.edges import FakeEdges
 from support.sbf_fakes.switches import FakeSwitches

@@ -7,7 +7,7 @@ import pytest
 from sbf_command import main as sbf
 from sbf_service import image_files
 from sbf_service.settings import DEFAULT_DATABASE
-from sbf_service.store import retention
+from sbf_service.store.maintenance import retention
 from virtcloud.agent.gateway import ssh_sessions
 from virtcloud.agent.guest_access import session_listener
 from virtcloud.agent.settings import AgentSettings

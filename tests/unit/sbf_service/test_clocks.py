@@ -13,7 +13,7 @@ import sbf_service
 
 SOURCE = Path(sbf_service.__file__).parent
 LOCAL_CLOCKS = {("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today"), ("date", "today"), ("time", "time")}
-READER = "store/columns.py:read_database_clock"
+READER = "store/tables/columns.py:read_database_clock"
 
 
 def find_local_clocks(module: Path) -> list[str]:

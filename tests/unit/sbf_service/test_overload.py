@@ -18,7 +18,7 @@ from uvicorn.server import ServerState
 from sbf_service.http.auth import connections
 from sbf_service.http.auth.connections import PeerHttpProtocol
 from sbf_service.overload import AcceptFaults
-from sbf_service.store.change_notices import Doorbell
+from sbf_service.store.transactions.change_notices import Doorbell
 
 GET = b"GET /slow HTTP/1.1\r\nhost: sbf\r\n\r\n"
 POST = b"POST /body HTTP/1.1\r\nhost: sbf\r\ncontent-length: 10\r\n\r\n"

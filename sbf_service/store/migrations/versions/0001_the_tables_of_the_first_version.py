@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from alembic import op
 
-from sbf_service.store.columns import NAME_TYPE, UtcDateTime, VlanSetText
+from sbf_service.store.tables.columns import NAME_TYPE, UtcDateTime, VlanSetText
 
 revision: str = "0001"
 down_revision: str | None = None

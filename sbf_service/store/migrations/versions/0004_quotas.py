@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from alembic import op
 
-from sbf_service.store.columns import NAME_TYPE
+from sbf_service.store.tables.columns import NAME_TYPE
 
 revision: str = "0004"
 down_revision: str | None = "0003"

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import sqlalchemy as sa
 from alembic import op
 
-from sbf_service.store.columns import NAME_TYPE, UtcDateTime, VlanSetText
+from sbf_service.store.tables.columns import NAME_TYPE, UtcDateTime, VlanSetText
 
 revision: str = "0005"
 down_revision: str | None = "0004"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from alembic import op
 
-from sbf_service.store.columns import KEY_TYPE, NAME_TYPE
+from sbf_service.store.tables.columns import KEY_TYPE, NAME_TYPE
 
 revision: str = "0012"
 down_revision: str | None = "0011"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from alembic import op
 
-from sbf_service.store.columns import KEY_TYPE, NAME_TYPE, UtcDateTime
+from sbf_service.store.tables.columns import KEY_TYPE, NAME_TYPE, UtcDateTime
 
 revision: str = "0017"
 down_revision: str | None = "0016"

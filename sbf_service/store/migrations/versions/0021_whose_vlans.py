@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 import sqlalchemy as sa
 from alembic import op
 
-from sbf_service.store.columns import NAME_TYPE, UtcDateTime
+from sbf_service.store.tables.columns import NAME_TYPE, UtcDateTime
 from virtcloud.model.vlans import VlanSet
 
 revision: str = "0021"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from alembic import op
 
-from sbf_service.store.columns import UtcDateTime
+from sbf_service.store.tables.columns import UtcDateTime
 
 revision: str = "0022"
 down_revision: str | None = "0021"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from alembic import op
 
-from sbf_service.store.columns import NAME_TYPE, USER_TYPE, UtcDateTime
+from sbf_service.store.tables.columns import NAME_TYPE, USER_TYPE, UtcDateTime
 
 revision: str = "0028"
 down_revision: str | None = "0027"

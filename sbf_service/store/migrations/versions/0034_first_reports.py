@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from alembic import op
 
-from sbf_service.store.columns import UtcDateTime
+from sbf_service.store.tables.columns import UtcDateTime
 
 revision: str = "0034"
 down_revision: str | None = "0033"

@@ -6,7 +6,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-from sbf_service.store.columns import NAME_TYPE, UtcDateTime
+from sbf_service.store.tables.columns import NAME_TYPE, UtcDateTime
 
 revision: str = "0039"
 down_revision: str | None = "0038"

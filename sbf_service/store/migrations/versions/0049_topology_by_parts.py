@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-from sbf_service.store.columns import NAME_TYPE
+from sbf_service.store.tables.columns import NAME_TYPE
 
 revision: str = "0049"
 down_revision: str | None = "0048"

@@ -7,7 +7,7 @@ from support.sbf_fakes.http_calls import ask, problem
 from support.sbf_fakes.image_calls import QCOW2, add_url, content, files, upload
 from support.sbf_fakes.world import World, spec
 
-from sbf_service.store.cluster_tables import ClusterRow
+from sbf_service.store.tables.cluster_tables import ClusterRow
 from virtcloud.model.access import Role
 from virtcloud.model.image import Architecture, ImageFormat, ImageSource, ImageUrl, Sha256
 

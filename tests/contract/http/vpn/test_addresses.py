@@ -7,8 +7,8 @@ from support.sbf_fakes.world import World, spec
 
 from sbf_service.domain.admission import RequestLimits
 from sbf_service.domain.vpn_authority import parse_device_key
-from sbf_service.store import vpn_profiles
-from sbf_service.store.vpn_profiles import NewDevice
+from sbf_service.store.access import vpn_profiles
+from sbf_service.store.access.vpn_profiles import NewDevice
 from virtcloud.model.errors import Conflict, GuestTaken, NoAddressFree
 from virtcloud.model.values import Name, UserName
 

@@ -24,7 +24,7 @@ from support.sbf_fakes.vpn_world import (
 )
 from support.sbf_fakes.world import World
 
-from sbf_service.store.cluster_tables import ClusterRow
+from sbf_service.store.tables.cluster_tables import ClusterRow
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterState
 

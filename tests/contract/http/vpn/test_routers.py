@@ -7,9 +7,9 @@ from support.sbf_fakes.http_calls import ask, problem
 from support.sbf_fakes.vpn_world import CSR, grants_of, make_profile
 from support.sbf_fakes.world import World, spec
 
-from sbf_service.store import vpn_profiles
+from sbf_service.store.access import vpn_profiles
+from sbf_service.store.tables.vpn_tables import VpnProfileRow
 from sbf_service.store.unit_of_work import Unit
-from sbf_service.store.vpn_tables import VpnProfileRow
 from virtcloud.model.access import Role
 from virtcloud.model.values import Name
 

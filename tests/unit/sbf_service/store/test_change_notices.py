@@ -4,7 +4,7 @@ from typing import Any, cast
 
 from sqlalchemy import Connection
 
-from sbf_service.store.change_notices import MAX_NOTICES, ChangeNotice, parse_notice, send_notice
+from sbf_service.store.transactions.change_notices import MAX_NOTICES, ChangeNotice, parse_notice, send_notice
 
 
 def sent(topics: set[str]) -> list[str]:

@@ -2,8 +2,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from sbf_service.store import cluster_documents
-from sbf_service.store.cluster_documents import TextCache
+from sbf_service.store.clusters import cluster_documents
+from sbf_service.store.clusters.cluster_documents import TextCache
 from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.guest_spec import Guest
 from virtcloud.model.values import UserName

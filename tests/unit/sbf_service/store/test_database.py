@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from sbf_service.store.database import make_engine
+from sbf_service.store.connections.database import make_engine
 
 
 def _modes(folder: Path) -> dict[str, int]:

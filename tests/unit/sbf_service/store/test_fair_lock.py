@@ -8,9 +8,9 @@ from time import monotonic
 
 import pytest
 
-from sbf_service.store.database import make_engine
-from sbf_service.store.fair_lock import FairLock
+from sbf_service.store.connections.database import make_engine
 from sbf_service.store.store import Store
+from sbf_service.store.transactions.fair_lock import FairLock
 
 
 def start_waiting(

@@ -8,8 +8,8 @@ from time import monotonic, sleep
 
 import pytest
 
-from sbf_service.store.group_commit import FindScope, GroupCommit
-from sbf_service.store.lock_scopes import NO_SCOPE
+from sbf_service.store.transactions.group_commit import FindScope, GroupCommit
+from sbf_service.store.transactions.lock_scopes import NO_SCOPE
 from virtcloud.model.errors import Conflict, DatabaseUnavailable
 
 

@@ -1,0 +1,1 @@
+"""Users' access to networks by VPN and SSH."""

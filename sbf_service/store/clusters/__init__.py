@@ -1,0 +1,1 @@
+"""Clusters and their guests: creation, queries, views and state transitions."""

@@ -1,0 +1,1 @@
+"""Elements: wanted states, confirmations, leases, and the heartbeats of agents."""

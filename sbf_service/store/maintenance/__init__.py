@@ -1,0 +1,1 @@
+"""Maintenance: migrations, backups, restores, retention, outages, the audit log and counts for metrics."""

@@ -1,0 +1,1 @@
+"""The topology: its documents, and the effects of its changes."""

@@ -1,0 +1,1 @@
+"""Transactions: locks, group commit, and notices of changes."""

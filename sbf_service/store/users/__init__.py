@@ -1,0 +1,1 @@
+"""Users: tokens, sessions with the console, quotas, SSH keys and images."""

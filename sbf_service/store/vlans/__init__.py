@@ -1,0 +1,1 @@
+"""Pools, VLAN IDs, service IDs and ports: allocation, claims, quarantine and ownership."""
