@@ -25,6 +25,7 @@ from sbf_service.store.topology import current_topology
 from sbf_service.store.topology.current_topology import read_topology, read_topology_version
 from sbf_service.store.topology.topology import FormerTopology, change_topology, put_topology
 from sbf_service.store.topology.topology_cache import TopologyCache
+from sbf_service.store.topology.topology_documents import read_documents
 from sbf_service.store.topology.topology_elements import ElementChanges, prepare_elements
 from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.vlans.allocation import find_excluded_vlans
@@ -240,11 +241,7 @@ def test_a_reader_waits_briefly_for_a_commit(world: World, monkeypatch: pytest.M
 def test_only_one_thread_parses_a_topology(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the wait for a commit, all waiting calls would otherwise parse the same topology at the same time."""
     monkeypatch.setattr("sbf_service.store.topology.topology_cache.MAX_COMMIT_WAIT_S", 0)
-    read_new_version, read_documents, parsed = (
-        current_topology._read_new_version,
-        current_topology.read_documents,
-        list[bool](),
-    )
+    read_new_version, parsed = current_topology._read_new_version, list[bool]()
     other, start = Store(world.store.engine), Barrier(3, timeout=30)
 
     def begin(unit: Unit, version: int) -> Topology:
