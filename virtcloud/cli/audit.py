@@ -21,7 +21,7 @@ NEWEST, MAX_NEWEST = 100, 1000
 
 @click.command()
 @click.option(
-    "--cluster", metavar="KEY", help="Only transitions of this cluster. To show changes on a switch, use --element."
+    "--cluster", metavar="KEY", help="Only rows about this cluster. To show changes on a switch, use --element."
 )
 @click.option("--element", metavar="NAME", help="Only changes on this element.")
 @click.option("--request", "request_id", metavar="ID", help="Only changes caused by the call with this request ID.")

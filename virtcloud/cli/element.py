@@ -138,9 +138,9 @@ def clean(context: click.Context, /, name: str, *, reason: str, as_json: bool) -
 
     After a restore of its database, SBF starts no cluster at a site until all elements of the site have confirmed their
     wanted state. Use this command for an element that will never return. SBF deletes VLANs and circuits that have a
-    name of SBF and are missing in its database. If SBF did not manage the VLAN ID on the switch or edge before, SBF
-    keeps them: they may belong to another SBF, or to a cluster of a lost database. After this command, SBF deletes
-    these VLANs and circuits too. The audit log records your name.
+    name of SBF and are missing in its database. But SBF keeps a VLAN or circuit whose VLAN ID SBF has not managed on
+    this switch or edge before: it may belong to another SBF, or to a cluster of a lost database. After this command,
+    SBF deletes these VLANs and circuits too. The audit log records your name.
 
     Example: virtcloud element clean brno-h3 --reason "brno-h3 was scrapped"
     """

@@ -81,7 +81,6 @@ def _materials(lab: LabFile, state: LabState, options: LabOptions) -> LabMateria
     (keys / "known_hosts").write_text(known_hosts(keys, devices))
     return LabMaterials(
         state=str(state.folder),
-        python=sys.executable,
         authorized_key=authorized,
         host_keys=host_keys,
         visible_folders=_hidden_folders(),

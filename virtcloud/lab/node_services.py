@@ -80,11 +80,10 @@ class LldpAccount:
 class LabMaterials:
     """Values for the plans of a lab on this machine: keys (as text), folders, and lldpd's account.
 
-    If ``bare`` is true, the lab runs neither SBF nor agents. No plan uses ``python``.
+    If ``bare`` is true, the lab runs neither SBF nor agents.
     """
 
     state: str
-    python: str
     authorized_key: str
     host_keys: Mapping[str, str]
     visible_folders: tuple[str, ...] = ()

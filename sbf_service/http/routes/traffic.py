@@ -37,7 +37,10 @@ def list_traffic(
     service: CurrentService,
     id: IdQuery = None,  # noqa: A002 - the word of the API
 ) -> list[ElementTraffic]:
-    """List the traffic of the cluster's network at each host and gateway in the last 15 minutes."""
+    """List the traffic rates of the cluster's network at each host and gateway, from the last 31 reports.
+
+    These are 15 minutes of reports, unless an agent did not report for some time.
+    """
     with service.store.read() as unit:
         authorize_in_unit(unit, caller, Action.READ_CLUSTER, key, id)
         return traffic.list_traffic(unit, key, id)

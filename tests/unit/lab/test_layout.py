@@ -11,7 +11,7 @@ from virtcloud.lab.node_services import LabMaterials, LldpAccount
 
 LAB = read_lab_file()
 KEYS = {f"{site}-sw1": f"key of {site}" for site in ("brno", "praha", "plzen")}
-MATERIALS = LabMaterials("/state", "/python", "ssh-ed25519 AAAA", KEYS)
+MATERIALS = LabMaterials("/state", "ssh-ed25519 AAAA", KEYS)
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_each_kind_of_node_has_its_services(nodes: dict[str, LabNode]) -> None:
 
 
 def test_a_bare_lab_has_neither_sbf_nor_agents() -> None:
-    bare = LabMaterials("/state", "/python", "key", KEYS, bare=True)
+    bare = LabMaterials("/state", "key", KEYS, bare=True)
     plan = join_plans(station_plan(bare, tap=False), fabric_plan(LAB, bare))
     assert {service.name for node in plan.nodes for service in node.services} == {"sshd", "libvirtd"}
 

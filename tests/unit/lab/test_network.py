@@ -14,7 +14,7 @@ from virtcloud.model.errors import BadInput
 
 LAB = read_lab_file(Path(__file__).parents[2] / "lab/topologies/edges.yaml")
 KEYS = {f"{site}-{device}": "key" for site in ("brno", "praha", "plzen") for device in ("sw1", "pe1")}
-MATERIALS = LabMaterials("/state", "/python", "ssh-ed25519 AAAA", KEYS)
+MATERIALS = LabMaterials("/state", "ssh-ed25519 AAAA", KEYS)
 
 
 @pytest.fixture

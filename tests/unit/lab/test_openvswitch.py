@@ -16,7 +16,7 @@ LAB = read_lab_file(FILE)
 @pytest.fixture(scope="module")
 def nodes() -> dict[str, LabNode]:
     keys = dict.fromkeys(("sw1", "sw2", "sw3", "psw"), "key")
-    return {node.name: node for node in fabric_plan(LAB, LabMaterials("/state", "/python", "ssh", keys)).nodes}
+    return {node.name: node for node in fabric_plan(LAB, LabMaterials("/state", "ssh", keys)).nodes}
 
 
 def test_a_new_open_vswitch_has_trunks_without_vlans(nodes: dict[str, LabNode]) -> None:
