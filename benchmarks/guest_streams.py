@@ -50,6 +50,7 @@ CLONE_NEWNET = 0x40000000  # linux/sched.h
 ROUNDS, SEGMENTS, VLAN = 9, 14, 100
 PIECE, STREAM = 1 << 20, 4 << 20
 STREAMS = 5
+MAX_TRANSFER_S = 30
 """Number of consecutive rates. The highest counts."""
 CASES = (
     *(("untagged", 0), ("tagged", 0), ("untagged", 1), ("tagged", 1)),
@@ -203,10 +204,12 @@ def _find(kernel: NetlinkKernel, name: str) -> KernelInterface:
 
 
 def _transfer(sender: socket.socket, receiver: socket.socket) -> float:
-    """Send and receive ``STREAM`` octets. Return the rate in bit/s."""
+    """Send and receive ``STREAM`` octets. Return the rate in bit/s. Raise TimeoutError after `MAX_TRANSFER_S`."""
     piece, buffer, total = bytes(PIECE), bytearray(PIECE), 0
     start = time.monotonic()
     while total < STREAM:
+        if time.monotonic() > start + MAX_TRANSFER_S:
+            raise TimeoutError(f"expected {STREAM} octets within {MAX_TRANSFER_S} s, got {total}")
         with suppress(BlockingIOError):
             sender.send(piece)
         with suppress(BlockingIOError):

@@ -3,10 +3,11 @@
 Usage: ``PYTHONPATH=tests python -m benchmarks.scale.claims_over_http [--callers N] [--claims N] [--rounds N] SIZE...``
 
 A claim is a request for a cluster at two sites. Each replica is a separate process with switches in memory and without
-workers, so that reconciliations take no processor time. In each round, the callers first send all claims to one
-replica, and then as many claims to both replicas alternately. Ratios of two parts of one round depend less on other
-programs than the rates. Both replicas run all the time. Therefore, the replica without callers also receives notices
-of the other replica's changes in the first part. The benchmark deletes the rows of the clusters after each part.
+workers, so that reconciliations take no processor time. A round has two parts: the callers send all claims to one
+replica, and as many claims to both replicas alternately. Every second round begins with both replicas. Ratios of the
+two parts of a round depend less on other programs than the rates. Both replicas run all the time. Therefore, a replica
+without callers also receives notices of the other replica's changes. The benchmark deletes the rows of the clusters
+after each part.
 """
 
 import argparse
@@ -117,7 +118,7 @@ class MeasuredReplicas:
 
     def _claim_all(self, sbf: MeasuredSbf, left: Iterator[int]) -> list[float]:
         """Send a claim for each number that ``left`` yields. Return the durations of the claims in seconds."""
-        connection = http.client.HTTPConnection(sbf.listen)
+        connection = http.client.HTTPConnection(sbf.listen, timeout=60)
         durations = []
         for _ in left:
             number = next(self.numbers)
@@ -173,9 +174,9 @@ def measure_rounds(measured: MeasuredReplicas, claims: int, rounds: int) -> dict
     """Return the parts of all rounds, by the number of replicas."""
     found: dict[int, list[Part]] = {1: [], len(REPLICAS): []}
     measured.measure(len(REPLICAS), len(REPLICAS) * min(claims, WARM_UP))
-    for _ in range(rounds):
-        for replicas, parts in found.items():
-            parts.append(measured.measure(replicas, claims))
+    for number in range(rounds):
+        for replicas in sorted(found, reverse=bool(number % 2)):
+            found[replicas].append(measured.measure(replicas, claims))
     return found
 
 
@@ -196,6 +197,8 @@ def main() -> int:
     parser.add_argument("--claims", type=int, default=400, help="the number of claims in each part of a round")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
+    if options.claims <= 1:
+        parser.error(f"--claims: expected a number above 1, got {options.claims}")
     for name in options.sizes:
         with open_database("postgresql") as (database, server):
             assert server is not None  # noqa: S101 - PostgreSQL has a server
