@@ -26,6 +26,12 @@ BRIDGED = "a foreign source address"
 
 A device may bridge other machines of its user into the network, and so use their MAC addresses.
 """
+PRIORITY_TAGGED = "TCP behind a priority tag"
+"""A frame that guests must not send, but VPN devices may send: the frame has a tag with the VLAN ID 0.
+
+OpenVPN replaces this VLAN ID by the cluster's VLAN ID, so the frame has one tag on the switch, as
+each frame of a device.
+"""
 FLOOD = 3000
 """The number of frames, each with a different source MAC address."""
 SEND = """
@@ -41,13 +47,14 @@ REFLECTED = "duplicate address detection"
 If the gateway reflected the frame, the device would conclude that its address is in use.
 """
 ATTACKS = {
-    **{name: frame for name, frame in build_switch_attacks(OWN_MAC).items() if name != BRIDGED},
+    **{name: frame for name, frame in build_switch_attacks(OWN_MAC).items() if name not in {BRIDGED, PRIORITY_TAGGED}},
     **build_service_attacks(OWN_MAC),
     "a guest's source address": Ether(dst=SERVER_MAC, src=GUEST_MAC, type=TEST_FRAME),
 }
+ORDINARY = {PRIORITY_TAGGED: build_switch_attacks(OWN_MAC)[PRIORITY_TAGGED], **build_ordinary_frames(OWN_MAC)}
 FRAMES = {
     name: bytes(frame) + b"frame" + bytes([0xB7, number])
-    for number, (name, frame) in enumerate({**ATTACKS, **build_ordinary_frames(OWN_MAC)}.items())
+    for number, (name, frame) in enumerate({**ATTACKS, **ORDINARY}.items())
 }
 """All frames that the device sends: attacks and ordinary frames.
 
@@ -97,7 +104,7 @@ def test_no_forbidden_frame_of_a_device_reaches_the_switch(received: list[bytes]
 
 def test_ordinary_frames_of_a_device_reach_the_switch(received: list[bytes]) -> None:
     found = {name for name, sent in FRAMES.items() for frame in received if sent[-7:] in frame}
-    assert found == FRAMES.keys() - ATTACKS.keys() - {REFLECTED}
+    assert found == ORDINARY.keys() - {REFLECTED}
 
 
 def test_frames_of_a_device_have_the_tag_of_its_cluster(
@@ -105,6 +112,11 @@ def test_frames_of_a_device_have_the_tag_of_its_cluster(
 ) -> None:
     tags = {frame[12:16].hex() for frame in received if frame[6:12].hex(":") == OWN_MAC}
     assert tags == {f"8100{clusters['attacked'].vlans[Name('brno')]:04x}"}
+
+
+def test_a_priority_tag_becomes_the_tag_of_the_cluster(received: list[bytes]) -> None:
+    (frame,) = (frame for frame in received if FRAMES[PRIORITY_TAGGED][-7:] in frame)
+    assert frame[16:18] == FRAMES[PRIORITY_TAGGED][16:18] == bytes.fromhex("0800")
 
 
 def test_a_mac_flood_does_not_fill_the_switchs_table(lab: Lab, device: LaptopVpn) -> None:
