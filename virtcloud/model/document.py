@@ -89,7 +89,7 @@ def _read_field_docstrings(kind: type[Document]) -> Iterator[tuple[str, str]]:
 
 
 def share_given_keys(documents: Iterable[Document]) -> None:
-    """Let documents with the same keys share one set of keys (``model_fields_set``).
+    """Share one set of keys between documents with the same keys (``model_fields_set``).
 
     Without shared sets, each host of a topology has a separate set, which takes 730 bytes.
     """

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from sqlalchemy import select
@@ -9,6 +10,7 @@ from support.sbf_fakes.poll_calls import counted_statements
 from support.sbf_fakes.world import World, spec
 
 from sbf_service.domain.paths import LiveCluster
+from sbf_service.domain.topology_effects import TopologyEffects
 from sbf_service.domain.wanted import WantedState, compute_wanted
 from sbf_service.store.elements.revisions import increment_revisions
 from sbf_service.store.tables.cluster_tables import ClusterRow, PlacementRow
@@ -148,15 +150,22 @@ def test_one_statement_increments_all_revisions(world: World, cluster: str, monk
 
 
 def test_each_wanted_state_is_computed_once(world: World, cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In particular, the transaction computes none of the wanted states that were computed before it."""
-    calls: Counter[tuple[Name, int]] = Counter()
+    """The transaction computes neither wanted states nor the moves of clusters."""
+    calls, before, prepare = Counter[tuple[Name, int]](), Counter[tuple[Name, int]](), TopologyEffects.prepare
 
     def compute(element: Name, topology: Topology, clusters: Sequence[LiveCluster]) -> WantedState:
         assert [one.id for one in clusters] in ([], [cluster])
         calls[element, id(topology)] += 1
         return compute_wanted(element, topology, clusters)
 
+    def record_prepared(effects: TopologyEffects, *arguments: Any) -> None:
+        prepare(effects, *arguments)
+        before.update(calls)
+        assert effects.moves is not None
+
     monkeypatch.setattr("sbf_service.domain.topology_effects.compute_wanted", compute)
+    monkeypatch.setattr(TopologyEffects, "prepare", record_prepared)
     change_topology(world.store, lambda former: former.share_parts(move_uplinks(former.require(), "eth9")), who="eva")
     assert {element for element, _ in calls} >= {HOST, "brno-sw1"}
+    assert calls == before
     assert set(calls.values()) == {1}
